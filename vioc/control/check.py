@@ -54,8 +54,7 @@ class DerivativeCheck(NamedTuple):
 def check_derivatives(
     target: OneStepMap | Cost | ca.SX | ca.Function, x: Any, u: Any = None, *, k: int = 0, seed: int = 0
 ) -> list[DerivativeCheck]:
-    """Check derivatives of a map, cost, constraint or CasADi function.
-
+    """Check exact derivatives of a map, cost, constraint or CasADi function.
     First and second derivatives are compared with central differences.
 
     Parameters
@@ -127,7 +126,9 @@ def _check_function(function: ca.Function, inputs: Any, rng: np.random.Generator
 
 
 def _check_expression(expression: ca.SX, run: Trajectory, rng: np.random.Generator) -> list[DerivativeCheck]:
-    """Check derivatives of an expression by state, input, multipliers, parameters."""
+    """Check the derivatives of an expression in a map's symbols along a trajectory.
+    The derivatives are with respect to state, input, multipliers and parameters.
+    """
     s, n = run.map.symbols, len(run)
     if free := foreign_symbols(expression, ca.vertcat(*s)):
         raise ValueError(
@@ -148,6 +149,7 @@ def _along(
     names: list[str], entries: Any, y: Any, points: np.ndarray, rng: np.random.Generator
 ) -> list[DerivativeCheck]:
     """Check derivatives of expressions along a random direction of their variables.
+    They are compared with finite differences at each of the given points.
 
     Each of the m entries is reported at the point with its largest error.
     """
@@ -245,9 +247,8 @@ def _compare(name: str, phi: Callable[[float], float], first: float, second: flo
 
 
 def _compare_samples(name: str, values: np.ndarray, first: float, second: float) -> list[DerivativeCheck]:
-    """Compare first and second derivatives with finite differences of given values.
-
-    The values are those of the function after steps of 0, STEPS and -STEPS.
+    """Compare exact first and second derivatives with finite differences.
+    `values` are those of the function after steps of 0, STEPS and -STEPS.
     """
     center, (ahead, behind) = values[0], np.split(values[1:], 2)
     return [

@@ -1,4 +1,4 @@
-"""Optimal control problem that is stated once and solved by successive searches.
+"""Class of an optimal control problem, which is solved by successive searches.
 
 See docs/maths/shooting.md for the search, and docs/maths/optimal_control.md for the map's own equations.
 """
@@ -113,7 +113,9 @@ class Problem(ShootingProblem):
         return self._searched(x0, guess, order, self._hint, **how)
 
     def _order(self, stages: Stages, X, U, duals, iterations: int) -> Iterator[SearchStart]:
-        """Yield the starts of successive searches until one converges."""
+        """Yield the starting points of successive searches, until one search converges.
+        Examples are the guess, the rollout of its inputs, and a straight line to the last state.
+        """
         last = SOFTNESS[-1]
         few = iterations < FEW
         contact = self.map.mechanism.relaxed() is not None and duals is None
@@ -139,11 +141,11 @@ class Problem(ShootingProblem):
             yield SearchStart(soft, X, U, duals, "", soft == last)
 
     def _held(self, X: np.ndarray, U: np.ndarray) -> bool:
-        """Return True if all states of a guess equal the first and all inputs are zero."""
+        """Return True if all states of a guess equal its first and all inputs are zero."""
         return bool((X[0] == X).all()) and not U.any()
 
     def _end(self) -> np.ndarray | None:
-        """Return the last state if the problem gives all of it, else None."""
+        """Return the prescribed last state, or None if some component has no fixed value."""
         f, final = self.map, self._limits["final"]
         if final is None:
             return None
@@ -170,8 +172,8 @@ class Problem(ShootingProblem):
         self, stages: Stages, X: np.ndarray, U: np.ndarray, iterations: int
     ) -> Iterator[SearchStart]:
         """Yield the solution of DMOC with IPOPT, as the initial guess of another search.
-
-        This needs a given initial state and the map's own steps. Yields nothing if IPOPT fails.
+        Yield nothing if IPOPT fails, or if DMOC does not support the problem: it needs a given initial state,
+        duration and parameters, and steps of the map's length.
         """
         u = self.unknowns
         if u.map is not self.map or u.free_start or (self.lengths != self.map.dt).any():
@@ -211,7 +213,7 @@ class Problem(ShootingProblem):
         return again.solve(None, guess, **options)
 
     def sensitivity(self, result: Result) -> Sensitivity:
-        """Return the derivatives of a result's optimum by parameters.
+        """Return the derivatives of an optimal solution with respect to parameters.
 
         This is `Result.sensitivity`. DMOC continues from the result and computes them.
         """

@@ -42,7 +42,7 @@ MOVE = 1e-6  # relative step of the difference that checks the cost's gradient
 
 @dataclass(frozen=True)
 class Kkt:
-    """Residuals of the conditions of optimality; all 0 at an optimum.
+    """Residuals of the conditions of optimality; all are 0 at an optimum.
 
     Attributes
     ----------
@@ -77,7 +77,9 @@ class Kkt:
 
     @property
     def residual(self) -> float:
-        """Largest of the five residuals of optimality; nan if one of them is nan."""
+        """Largest of the five residuals of the conditions of optimality.
+        The value is nan if one of them is nan.
+        """
         parts = self.gap, self.stationarity, self.feasibility, self.complementarity, self.sign
         return float(np.max(parts))
 
@@ -90,7 +92,10 @@ class Kkt:
 
 
 class Row(NamedTuple):
-    """Limited scalar at samples `at` (S,), with its multipliers and derivatives."""
+    """Scalar quantity with limits at samples `at` (S,).
+    The fields are its values, limits and multipliers at these samples, and its derivatives with respect to
+    states, inputs and constants.
+    """
 
     name: str
     at: np.ndarray
@@ -104,7 +109,8 @@ class Row(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """Free duration and parameters of a problem, with derivatives of steps by them.
+    """Free duration and parameters of a problem.
+    The fields include the derivatives of each step with respect to them.
 
     Attributes
     ----------
@@ -221,7 +227,8 @@ def kkt(
 def _slopes(
     lin: Linearization, gx: np.ndarray, gu: np.ndarray, sx: np.ndarray, su: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the Lagrangian's derivatives, the sizes of their terms, and the costates.
+    """Return the Lagrangian's derivatives by states and inputs, and the costates.
+    The sum of the magnitudes of the terms of each derivative is returned, too.
 
     Derivatives are by x_1 .. x_N and by u_0 .. u_N-1; magnitudes are sums over the terms of a derivative.
     Costates from their recursion make the derivatives by x zero. For an unstable motion the recursion
@@ -230,7 +237,9 @@ def _slopes(
     """
 
     def at(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the Lagrangian's derivatives and term sizes for given costates."""
+        """Return the Lagrangian's derivatives for given costates.
+        The sums of the magnitudes of their terms are returned, too.
+        """
         moved, turned = np.einsum("kij,ki->kj", lin.A[1:], p[1:]), np.einsum("kij,ki->kj", lin.B, p)
         by_x = gx[1:] - p
         by_x[:-1] += moved
@@ -267,6 +276,7 @@ def _least_squares(
     lin: Linearization, rx: np.ndarray, ru: np.ndarray, wx: np.ndarray, wu: np.ndarray
 ) -> np.ndarray:
     """Return the change of the costates that minimizes the weighted squared residuals.
+    The residuals are the Lagrangian's derivatives with respect to states and inputs.
 
     It is dp (N, ndx), and the objective is |wx (rx_k + A_k' dp_k+1 - dp_k)|^2 + |wu (ru + B' dp)|^2. Its
     normal equations are block-tridiagonal.
@@ -305,7 +315,9 @@ class _Worst:
 def _against_difference(
     f: OneStepMap, cost: Cost, run: Trajectory, lin: Linearization, lx: np.ndarray, lu: np.ndarray
 ) -> float:
-    """Compare the cost's gradient with a finite difference in a random direction."""
+    """Return the relative error of the cost's gradient along a random direction.
+    The reference is a central difference of the cost.
+    """
     rng = np.random.default_rng(0)
     dx, du = rng.standard_normal(lx.shape), rng.standard_normal(lu.shape)
     impulses = np.einsum("kij,kj->ki", lin.C, dx[:-1]) + np.einsum("kij,kj->ki", lin.D, du)
@@ -322,7 +334,9 @@ def _against_difference(
 
 
 class Limited(NamedTuple):
-    """Limited expressions, with their limits and time-varying data over samples."""
+    """Expressions with limits at given samples.
+    The fields are names, expression, samples, limits and time-varying data.
+    """
 
     names: tuple[str, ...]
     expression: ca.SX
@@ -362,7 +376,7 @@ def _limited(
 
 
 def _samples(f: OneStepMap, expression: ca.SX, n: int) -> np.ndarray:
-    """Return the samples at which an expression is defined, all states or all steps.
+    """Return the samples at which an expression is defined: all states or all steps.
 
     An expression belongs to steps if it uses inputs or impulses.
     """
@@ -390,7 +404,8 @@ def _rows(
     held: Constants,
     free: np.ndarray,
 ) -> list[Row]:
-    """Return values, multipliers and derivatives of limited quantities along a run.
+    """Return values, multipliers and derivatives of quantities with limits.
+    The quantities are evaluated along the trajectory `run`.
 
     Derivatives are by the error of the state, the input and the constants; impulses count as functions of
     them.
@@ -444,7 +459,7 @@ def _rows(
 
 
 def _open(f: OneStepMap, initial: Any) -> np.ndarray:
-    """Return a mask of the components of the first state that are free."""
+    """Return a mask (ndx,) of the components of the first state that are free."""
     if not isinstance(initial, Mapping):
         return np.zeros(f.ndx, bool)
     if f.ndx != f.nx:
@@ -460,7 +475,7 @@ def _at_start(
     given: dict[str, Any],
     periodic: Mapping[str, float],
 ) -> list[Limited]:
-    """Return the conditions on the free components of the first state, by name.
+    """Return the conditions on the free components of the first state.
 
     Conditions from a mechanism's constraints are included if they have multipliers.
     """
@@ -515,7 +530,7 @@ def _of_constants(
     given: dict[str, Any],
     held: Constants,
 ) -> list[Row]:
-    """Return the free duration and parameters of a problem as limited quantities."""
+    """Return the free duration and parameters of a problem as quantities with limits."""
     limits = {"duration": duration, **{f"param.{n}": pair for n, pair in parameters.items()}}
     found = []
     for i, name in enumerate(held.names):
@@ -531,7 +546,7 @@ def _of_constants(
 def _closing(
     f: OneStepMap, run: Trajectory, periodic: Mapping[str, float], given: dict[str, Any], held: Constants
 ) -> list[Row]:
-    """Return the conditions x_N - x_0 = shift of periodic states.
+    """Return the conditions x_N - x_0 = shift on the periodic states.
 
     Each state has two rows: the row at the end has the value, the row at the start has no limits.
     """
@@ -550,7 +565,9 @@ def _closing(
 def _by_constants(
     f: OneStepMap, cost: Cost, run: Trajectory, rows: list[Row], p: np.ndarray, held: Constants
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Lagrangian's derivatives by duration and parameters, with term sizes."""
+    """Return the Lagrangian's derivatives with respect to duration and parameters.
+    The sum of the magnitudes of the terms of each derivative is returned, too.
+    """
     n, s, ns = len(run), f.symbols, len(held.names)
     if not ns:
         return np.zeros(0), np.zeros(0)

@@ -220,8 +220,7 @@ def _projected(
     project: Callable[[bool], Result], shoot: Callable[[bool], Result] | None, raise_on_failure: bool
 ) -> Result:
     """Optimize by projection, then by shooting if projection finds no optimum.
-
-    Both functions take `raise_on_failure`.
+    `project` and `shoot` run these methods, with the argument `raise_on_failure`.
     """
     try:
         return project(raise_on_failure or shoot is not None)
@@ -242,7 +241,7 @@ def _projected(
 
 
 def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> Result:
-    """Solve a problem by DMOC, then roll out the solution under feedback."""
+    """Solve a problem by DMOC, then roll out the solution's inputs under feedback."""
     h, run = stated.lengths, trajectory_of(guess)
     timed = "duration" in options and isinstance(run, Trajectory)  # the guess gives the duration
     samples = run if timed else stated.curve(x0, guess)
@@ -313,7 +312,9 @@ def _with_parameters(
 
 
 def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> str:
-    """Return the method to use; ValueError if it does not take the given arguments."""
+    """Return the optimization method to use.
+    Raise ValueError if the method does not support one of the given arguments.
+    """
     chosen = method
     if method == "auto":
         chosen = next((m for m, takes in TAKES.items() if given.keys() <= takes), "shooting")

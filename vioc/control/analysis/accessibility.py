@@ -47,9 +47,8 @@ class Bracket:
 
     @property
     def bad(self) -> bool:
-        """True if the bracket is a possible obstruction to control (Sussmann: bad).
-
-        It contains f0 an odd number of times and every input an even number of times.
+        """True if the bracket may obstruct local controllability (Sussmann: bad).
+        It contains the drift f0 an odd number of times and every input an even number of times.
         """
         return self.degrees[0] % 2 == 1 and not any(d % 2 for d in self.degrees[1:])
 
@@ -217,7 +216,8 @@ def accessibility(
 
 
 def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a point near x that satisfies the constraints, and their rank there.
+    """Return a point near x that satisfies the constraints.
+    The rank of the constraints' Jacobian at this point is returned, too.
 
     The constraints are that the functions `held` are 0. Elsewhere brackets include the constraints' drift.
     The rank is -1 if no point is found.

@@ -16,7 +16,7 @@ KNOWN = 1e-10  # relative error of A: tolerance of steps and equilibria, cancell
 
 
 def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray:
-    """Return for each eigenvalue 1 outside the unit circle, -1 inside, 0 if uncertain.
+    """Return 1 for each eigenvalue outside the unit circle, -1 inside, 0 if uncertain.
 
     Parameters
     ----------
@@ -57,7 +57,8 @@ def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray
 
 
 def natural_units(A: np.ndarray) -> np.ndarray:
-    """Return units of states that bring nonzero entries of A as near 1 as possible.
+    """Return units of the states in which the entries of A are as near 1 as possible.
+    A is the matrix of a linear system; entries that are 0 are ignored.
 
     The result does not depend on the units of A. The units d (n,) minimize squares of log(|A_ij| d_j / d_i)
     over nonzero couplings; this is repeated without couplings that are then small. Unlike balancing, it also
@@ -76,7 +77,9 @@ def natural_units(A: np.ndarray) -> np.ndarray:
 
 
 def verdict(side: np.ndarray) -> str:
-    """Return the stability that follows from eigenvalues inside or outside the circle."""
+    """Return the stability of a system as a word, from the sides of its eigenvalues.
+    `side` is positive for an eigenvalue outside the unit circle, negative inside and 0 if uncertain.
+    """
     if (side > 0).any():
         return "unstable"
     return "asymptotically stable" if (side < 0).all() else "marginal"

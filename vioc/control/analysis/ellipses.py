@@ -19,7 +19,7 @@ SEEN = 1e-8  # component of an unobservable direction in the plane that counts a
 
 
 def semi_axes(structure: Structure, first: str, second: str, section: bool = False) -> np.ndarray:
-    """Return semi-axes of a Gramian's ellipse in the plane of two errors.
+    """Return the semi-axes of a Gramian's ellipse in the plane of two state errors.
 
     They are the columns of a (2, 2) array. With `section`, all other errors are 0.
 
@@ -47,10 +47,11 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return a square-root factor of the estimation error's covariance.
+    """Return a square-root factor M of an estimation error's covariance M M'.
+    The covariance is the inverse of an observability Gramian, on the observable directions.
 
-    The covariance is M M' with M (ndx, rank); the Gramian is an observability Gramian. The observable errors
-    M w, |w| <= 1, have at most unit output energy; unobservable errors may be added.
+    M is (ndx, rank). The observable errors M w, |w| <= 1, have at most unit output energy; unobservable
+    errors may be added.
 
     Parameters
     ----------
@@ -64,17 +65,15 @@ def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.
 
 
 def project(M: np.ndarray, pair: list[int]) -> np.ndarray:
-    """Return the semi-axes of an ellipsoid projected to two coordinates.
-
-    The ellipsoid is {M w: |w| <= 1}; the semi-axes are the columns of a (2, 2) array.
+    """Return semi-axes of the ellipsoid {M w: |w| <= 1} projected to two coordinates.
+    They are the columns of a (2, 2) array; `pair` are the indices of the coordinates.
     """
     return _axes(M[pair])
 
 
 def intersect(M: np.ndarray, pair: list[int]) -> np.ndarray:
-    """Return the semi-axes of an ellipsoid's section with a plane of two coordinates.
-
-    The ellipsoid is {M w: |w| <= 1}; the semi-axes are the columns of a (2, 2) array.
+    """Return the semi-axes of the section of {M w: |w| <= 1} with a coordinate plane.
+    They are the columns of a (2, 2) array; `pair` are the indices of the two coordinates, the others are 0.
     """
     rest = np.delete(M, pair, axis=0)
     if not len(rest):

@@ -75,8 +75,7 @@ class FrequencyResponse:
         return self.values[:, self.outputs.index(output), self.inputs.index(input)]
 
     def pair(self, output: str | None = None, input: str | None = None) -> tuple[str, str]:
-        """Return the full names of an output and an input.
-
+        """Return the full names of an output and an input of the response.
         A name may be omitted if there is only one.
         """
         return _one(output, self.outputs, "output"), _one(input, self.inputs, "input", INPUTS)

@@ -104,10 +104,10 @@ def gramian_factor(A: Matrices, B: Matrices) -> np.ndarray:
 
 
 def reversed_pair(A: Matrices, C: Matrices) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the dual system in reversed time, for an observability Gramian.
+    """Return the dual system in reversed time of a system (A, C).
+    The controllability Gramian of the result is the observability Gramian of (A, C).
 
-    The controllability Gramian of the result is the observability Gramian of (A, C). N matrices A and N + 1
-    matrices C yield N + 1 steps, the first of which has no predecessor.
+    N matrices A and N + 1 matrices C yield N + 1 steps, the first of which has no predecessor.
     """
     first = np.zeros((C[-1].shape[1], C[-1].shape[1]))
     return [first, *(a.T for a in reversed(list(A)))], [c.T for c in reversed(list(C))]

@@ -22,7 +22,7 @@ NEAR = 1e-6  # square root of a level that counts as 0
 
 @dataclass(frozen=True)
 class LyapunovLevel:
-    """Largest level of a Lyapunov function below which a closed loop decreases it.
+    """Largest level of a Lyapunov function V below which a closed loop decreases V.
 
     V(F(z)) < V(z) on 0 < V(z) = z'Pz <= c, verified by sampling.
 
@@ -55,25 +55,28 @@ class LyapunovLevel:
 
     @property
     def violating_volume(self) -> float:
-        """Bound at 95 % confidence on the fraction of the set where V does not decrease.
-        V is the Lyapunov function.
+        """Bound on the fraction of the level set in which V does not decrease.
+        V is the Lyapunov function; the bound has a confidence of 95 %.
         """
         return float(-np.log(RISK) / self.samples)
 
     @property
     def reach(self) -> dict[str, float]:
-        """Largest magnitude of each error in the level set: (c (P^-1)_ii)^(1/2)."""
+        """Largest magnitude of each error of the state in the level set z'Pz <= level.
+        It is the root of level times the diagonal entry of the inverse of P.
+        """
         span = np.sqrt(self.level * np.diag(np.linalg.inv(self.P)))
         return {n: float(s) for n, s in zip(self.names, span, strict=True)}
 
     def draw_error(self, rng: np.random.Generator) -> np.ndarray:
-        """Return a random error z (ndx,), uniformly distributed in the level set of V."""
+        """Return a random error z (ndx,), uniformly distributed in the level set."""
         w = rng.standard_normal(len(self.P))
         w *= np.sqrt(self.level) * rng.uniform() ** (1 / len(w)) / np.linalg.norm(w)
         return np.linalg.solve(np.linalg.cholesky(self.P).T, w)
 
     def ellipse(self, first: str, second: str, points: int = 200) -> np.ndarray:
-        """Return the boundary (points, 2) of {V <= level} in the plane of two errors.
+        """Return the boundary (points, 2) of the level set of the Lyapunov function.
+        It is the boundary in the plane of two errors of the state.
 
         All other errors are 0.
         """
@@ -84,7 +87,9 @@ class LyapunovLevel:
         return np.linalg.solve(L.T, circle).T
 
     def plot(self, first: str, second: str, *, ax: Any = None) -> Any:
-        """Plot {V <= level} in the plane of two errors, others 0; return the axes."""
+        """Plot the level set of V in the plane of two errors; return the axes.
+        V is the Lyapunov function; all other errors are 0.
+        """
         return plots().plot_level(self, first, second, ax=ax)
 
     def __repr__(self) -> str:
@@ -104,6 +109,7 @@ def lyapunov_level(
     margin: float = 0.99,
 ) -> LyapunovLevel:
     """Find the largest level set of V = z'Pz on which a closed loop decreases V.
+    V is a Lyapunov function of the error z of the state.
 
     Parameters
     ----------
@@ -160,8 +166,7 @@ def lyapunov_level(
 
 class _Decrease:
     """Change of a Lyapunov function V over one step of a closed loop.
-
-    It is V(F(z)) - V(z), computed in coordinates w with V = |w|^2.
+    It is V(F(z)) - V(z) for a step z+ = F(z), computed in coordinates w with V = |w|^2.
     """
 
     def __init__(self, loop: Any):
@@ -192,6 +197,7 @@ class _Decrease:
 
     def radius(self, direction: np.ndarray, far: float) -> float:
         """Return the first radius in a direction at which V does not decrease over a step.
+        V is the Lyapunov function of the closed loop.
 
         The result has a relative accuracy of 1e-4, and is inf if it exceeds `far`. Radii of a geometric
         sequence are tried, then bisected: a violation between two of them can be missed.
@@ -211,8 +217,8 @@ class _Decrease:
     def least_violation(
         self, rng: np.random.Generator, count: int, largest: float
     ) -> tuple[np.ndarray | None, float]:
-        """Return the error of smallest V, among those found, where V does not decrease.
-        V is the Lyapunov function.
+        """Search for the error with the smallest V at which V does not decrease.
+        V is the Lyapunov function of the closed loop.
 
         Returns this error and its V, or None and inf. The search starts in `count` random directions.
         """
@@ -248,7 +254,8 @@ class _Decrease:
     def _descend(
         self, rng: np.random.Generator, radius: float, direction: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Reduce the radius of a point where V does not decrease, by random rotations.
+        """Reduce the radius of a point at which V does not decrease, by random rotations.
+        V is the Lyapunov function of the closed loop.
 
         This is a (1+1) evolution strategy with decreasing step size.
         """
@@ -271,9 +278,9 @@ class _Decrease:
         return radius, direction
 
     def sample(self, rng: np.random.Generator, level: float, count: int) -> np.ndarray | None:
-        """Return the first of random points at which V does not decrease over a step.
-
-        Returns None if there is none among `count` points, uniformly distributed in {V <= level}.
+        """Return the first of `count` random points at which V does not decrease.
+        V is the Lyapunov function. The points are uniformly distributed in {V <= level}; the result is None
+        if V decreases at all of them.
         """
         n = self.map.ndx
         for _ in range(count):

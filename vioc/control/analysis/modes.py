@@ -132,8 +132,7 @@ class Modes:
 
 
 def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any = None) -> Modes:
-    """Return frequencies, damping and shapes of the motions about an equilibrium.
-
+    """Return frequencies, damping and shapes of small motions about an equilibrium.
     They are those of the map, not of the continuous mechanism.
 
     Parameters
@@ -252,9 +251,8 @@ def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
 
 
 def _clarity(sizes: np.ndarray) -> float:
-    """Return how wide the gap between large and small singular values is, as a ratio.
-
-    It is the ratio of the smallest value above the threshold to the largest below it, at most `CLEAR`.
+    """Return the ratio between the singular values above and below a threshold.
+    It is the smallest value above it over the largest below it, at most `CLEAR`.
     """
     top = max(sizes[0], 1e-300)
     kept = sizes > STILL * top

@@ -1,4 +1,5 @@
-"""Controllability and observability tests: Kalman's matrices, staircase, Hautus.
+"""Tests of controllability and observability of linear systems.
+They are Kalman's matrices, the staircase algorithm and Hautus' test.
 
 Maths: docs/maths/analysis.md.
 """
@@ -76,7 +77,7 @@ def observability_rank(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANC
 
 @dataclass(frozen=True)
 class Subspace:
-    """Subspace with a numerically decided dimension, and the clarity of the decision.
+    """Subspace whose dimension was decided numerically, from singular values.
 
     Attributes
     ----------
@@ -99,7 +100,9 @@ class Subspace:
         return self.basis.shape[1]
 
     def eigenvalues_left(self, A: np.ndarray) -> np.ndarray:
-        """Return the eigenvalues of A outside this invariant subspace, largest first."""
+        """Return the eigenvalues of A that do not belong to this invariant subspace.
+        The largest magnitude is first.
+        """
         N = self.complement
         values = np.linalg.eigvals(N.T @ A @ N).astype(complex)
         return values[np.argsort(-np.abs(values), kind="stable")]
@@ -110,7 +113,8 @@ class Subspace:
 
 
 def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Subspace:
-    """Return the controllable subspace: the smallest A-invariant one that contains B.
+    """Return the controllable subspace of the pair (A, B).
+    It is the smallest A-invariant subspace that contains the columns of B.
 
     Parameters
     ----------
@@ -155,7 +159,9 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
 
 
 def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
-    """Return the controllable subspace of one pair (A, B), without the complement."""
+    """Return the controllable subspace of one pair (A, B).
+    The basis of its complement is left empty.
+    """
     size, spread = np.linalg.norm(A, 2) or 1.0, np.linalg.norm(B, 2) or 1.0
     last, accepted, rejected = _range(B / spread, tolerance)
     basis = last
@@ -219,7 +225,7 @@ def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
 
 
 def compressed(L: np.ndarray) -> np.ndarray:
-    """Compress a square-root factor L of L L' to at most as many columns as rows."""
+    """Return a square-root factor of L L' with at most as many columns as rows."""
     return np.asarray(np.linalg.qr(L.T, mode="r")).T if L.shape[1] > L.shape[0] else L
 
 
@@ -235,10 +241,10 @@ def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _clarity(space: Subspace) -> float:
-    """Return how clearly the accepted and rejected singular values are separated.
+    """Return the ratio of smallest accepted to largest rejected singular value.
+    The larger it is, the more certain is the rank.
 
-    It is the ratio of the smallest accepted to the largest rejected one. A direction with singular value s
-    has an error of eps/s, and so have all directions that follow from it.
+    A direction with singular value s has an error of eps/s, and so have all directions that follow from it.
     """
     least = min(space.accepted, 1.0)
     return least / max(space.rejected, np.finfo(float).eps / least)
@@ -257,8 +263,7 @@ def _orthonormal(basis: np.ndarray) -> np.ndarray:
 
 def hautus_margins(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return each eigenvalue of A and a measure of its controllability.
-
-    This is the test of Popov, Belevitch and Hautus.
+    This is the test of Popov, Belevitch and Hautus: the measure is 0 for an uncontrollable mode.
 
     Returns
     -------
@@ -281,7 +286,8 @@ def hautus_margins(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
-    """Return eigenvalues of A with |s| >= 1 that no feedback can move.
+    """Return the eigenvalues of A on or outside the unit circle that no input affects.
+    No feedback can move these eigenvalues.
 
     Parameters
     ----------
@@ -300,8 +306,9 @@ def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
 
 def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the uncontrollable modes that do not decay.
+    They are W'z with an orthonormal basis W; the matrix F of their dynamics is returned first.
 
-    They are W'z with W'A = F W', W'B = 0.
+    W'A = F W' and W'B = 0.
 
     Returns
     -------
@@ -321,7 +328,8 @@ def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def stuck_modes(
     A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarray | None = None, *, circle: bool = False
 ) -> str:
-    """Return a text with the eigenvalues that no feedback can move, and their states.
+    """Return a text with the eigenvalues that no feedback can move.
+    It also names the states that move with these eigenvalues.
 
     Parameters
     ----------
@@ -357,7 +365,7 @@ def stuck_modes(
 
 
 def eliminated(rows: np.ndarray) -> np.ndarray:
-    """Return a basis of the same row space, with few nonzero elements in every row.
+    """Return a basis of a matrix's row space with few nonzero elements in every row.
 
     It results from Gaussian elimination with pivoting: each row has a leading 1. The shape is (m, n).
     """
@@ -367,7 +375,8 @@ def eliminated(rows: np.ndarray) -> np.ndarray:
 
 
 def undetectable_modes(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
-    """Return eigenvalues of A with |s| >= 1 that do not appear in the outputs C z.
+    """Return the eigenvalues of A with |s| >= 1 that do not appear in the outputs.
+    No estimator reduces the errors of these modes.
 
     C is (p, n). See `unstabilizable_modes`.
     """
@@ -376,10 +385,8 @@ def undetectable_modes(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANC
 
 
 def _range(M: np.ndarray, tolerance: float) -> tuple[np.ndarray, float, float]:
-    """Return an orthonormal basis of a matrix's column space, and two singular values.
-    They are the smallest accepted value and the largest rejected one.
-
-    The basis is orthonormal. The values are the smallest above the tolerance and the largest below it.
+    """Return an orthonormal basis of a matrix's column space.
+    Two singular values are returned, too: the smallest above the tolerance and the largest below it.
     """
     if not M.size:
         return np.zeros((len(M), 0)), np.inf, 0.0
@@ -394,7 +401,7 @@ def _unit_columns(B: np.ndarray) -> np.ndarray:
 
 
 def input_pair(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the checked system matrices A (n, n) and B (n, m) as arrays."""
+    """Check the system matrices A (n, n) and B (n, m), and return them as arrays."""
     A, B = np.asarray(A, float), np.asarray(B, float)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or B.ndim != 2 or len(B) != len(A):
         raise ValueError(f"expected A (n, n) and B (n, m), got {A.shape} and {B.shape}")
@@ -406,7 +413,7 @@ def input_pair(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def output_pair(A: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the checked system matrices A (n, n) and C (p, n) as arrays."""
+    """Check the system matrices A (n, n) and C (p, n), and return them as arrays."""
     A, C = np.asarray(A, float), np.asarray(C, float)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or C.ndim != 2 or C.shape[1] != len(A):
         raise ValueError(f"expected A (n, n) and C (p, n), got {A.shape} and {C.shape}")

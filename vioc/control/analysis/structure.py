@@ -1,4 +1,5 @@
-"""Controllability and observability by state name: ranks, Gramians, directions.
+"""Controllability and observability of maps: ranks, Gramians and directions.
+Results are given by the names of states.
 
 Maths: docs/maths/analysis.md; how to read a report: docs/analysis.md.
 """
@@ -29,7 +30,8 @@ SMALL = 1e-6  # smaller fractions and weights are rounding
 
 
 class Direction(NamedTuple):
-    """Direction of the state's error, and how strongly inputs move or outputs show it.
+    """Direction in the space of state errors, with its gain.
+    The gain tells how strongly inputs move the state along it, or how strongly it appears in outputs.
 
     Attributes
     ----------
@@ -126,7 +128,8 @@ class Structure:
         return {n: float(s) for n, s in zip(self.names, shares, strict=True)}
 
     def combinations(self) -> list[dict[str, float]]:
-        """Return independent uncontrollable or unobservable combinations of errors.
+        """Return combinations of errors that are uncontrollable or unobservable.
+        They are linearly independent.
 
         Each has few names and a largest weight of 1, in units of `scales`. For controllability they are sums
         that no input changes, for observability directions that outputs do not show.
@@ -143,7 +146,7 @@ class Structure:
         return sorted(found, key=lambda weights: self.names.index(next(iter(weights))))
 
     def directions(self) -> list[Direction]:
-        """Return all directions of the tangent space, the one of largest gain first."""
+        """Return all directions of the tangent space, the one with the largest gain first."""
         return list(self._directions)
 
     @cached_property
@@ -163,15 +166,17 @@ class Structure:
         ]
 
     def most(self, count: int = 3) -> list[Direction]:
-        """Return the directions of largest gain."""
+        """Return the `count` directions of the tangent space with the largest gains."""
         return self._directions[:count]
 
     def least(self, count: int = 3) -> list[Direction]:
-        """Return the directions of smallest gain, the smallest first."""
+        """Return the `count` directions of the tangent space with the smallest gains.
+        The smallest gain is first.
+        """
         return self._directions[::-1][:count]
 
     def steer(self, target: Mapping[str, float] | Any) -> Steering:
-        """Return the inputs of least energy that add `target` to the last state.
+        """Return the inputs of least energy that change the last state by `target`.
 
         Only reports on controllability have this method.
 
@@ -194,7 +199,8 @@ class Structure:
         return Steering(energy, u @ self._root.T, self.basis @ missed)
 
     def energy(self, target: Mapping[str, float] | Any) -> float:
-        """Return the least input energy u'Ru that adds `target` to the last state.
+        """Return the least input energy that changes the last state by `target`.
+        The energy is the sum of u'Ru over all steps.
 
         The inputs are those of `steer`.
         """
@@ -203,7 +209,7 @@ class Structure:
     def ellipse(
         self, first: str, second: str, *, level: float = 1.0, section: bool = False, points: int = 200
     ) -> np.ndarray:
-        """Return the boundary of the Gramian's ellipsoid in the plane of two errors.
+        """Return points (points, 2) of the Gramian's ellipse in the plane of two errors.
 
         The result is (points, 2), in SI units. For controllability the ellipse contains the states reached
         with energy `level`, for observability the errors with at most that output energy; ValueError if a
@@ -217,10 +223,11 @@ class Structure:
 
     @property
     def _scaled(self) -> tuple[np.ndarray, np.ndarray]:
-        """Bases of the tangent space and its uncontrollable or unobservable directions.
+        """Orthonormal basis of the tangent space, and the lost directions in it.
+        The lost directions are the uncontrollable or unobservable ones.
 
-        They are in units of `scales`. The first, Q (ndx, r), is orthonormal. The second, N (r, lost),
-        contains the uncontrollable or unobservable directions.
+        Errors are in units of `scales`. The first matrix Q (ndx, r) is the basis, the columns of the second,
+        N (r, lost), are the lost directions.
         """
         Q = orth(self.basis / self.scales[:, None], rcond=1e-13)
         if self.what == "controllable":
@@ -345,7 +352,7 @@ def observability(
     steps: int = 100,
     tolerance: float = TOLERANCE,
 ) -> Structure:
-    """Return the observability of the initial state from outputs.
+    """Return the observability of a map's initial state from given outputs.
 
     Parameters
     ----------
@@ -406,7 +413,7 @@ def _subspace(system: LinearSystem, A: Any, B: Any, tolerance: float) -> Subspac
 
 
 def _combination(weights: Mapping[str, float]) -> str:
-    """Return the largest weights of a combination as text, written as a sum."""
+    """Return a linear combination of named errors as text, with its largest terms."""
     ordered = sorted(((n, w) for n, w in weights.items() if abs(w) > 1e-3), key=lambda item: -abs(item[1]))
     text = " ".join(f"{w:+.3g} {n}" for n, w in ordered[:SHOWN])
     return text + (f" ... ({len(ordered)} terms)" if len(ordered) > SHOWN else "")

@@ -28,7 +28,6 @@ LARGEST = 1e12  # radius, and bound of second derivatives, above which a tube di
 @dataclass(frozen=True)
 class Tube:
     """Ellipsoids z'P_k z <= level_k that a closed loop provably does not leave.
-
     z = difference(x_d, x) is the deviation from the trajectory.
 
     Attributes
@@ -54,9 +53,8 @@ class Tube:
         return np.sqrt(self.level * np.linalg.inv(self.P)[:, i, i])
 
     def value(self, k: int, x: np.ndarray) -> np.ndarray:
-        """Return a measure of the distance of states from the tube's centre, <= 1 inside.
-
-        The measure is z'P_k z over the level, at states x (..., nx).
+        """Return z'P_k z over the level at given states: at most 1 inside the tube.
+        z are the deviations of the states x (..., nx) from the tube's centre at sample k.
         """
         z = self.map.difference(np.broadcast_to(self.x[k], np.shape(x)), x)
         return np.einsum("...i,ij,...j->...", z, self.P[k], z) / self.level[k]
@@ -77,7 +75,8 @@ class Tube:
 
 
 def verified_tube(regulator: Any, level: float, *, disturbance: Any = 0.0, cells: int = 1) -> Tube:
-    """Return a tube that provably contains all motions from its first ellipsoid.
+    """Return a tube about a regulator's trajectory that its closed loop cannot leave.
+    This is proven for all motions that begin in the first ellipsoid of the tube.
 
     Parameters
     ----------
@@ -136,6 +135,7 @@ def verified_tube(regulator: Any, level: float, *, disturbance: Any = 0.0, cells
 
 def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: float = 0.4) -> Tube:
     """Return the largest ellipsoid z'Pz <= level that is proven invariant.
+    z is the deviation of the state from the equilibrium of a regulator.
 
     Without a disturbance all motions in it converge to the equilibrium. P solves (F/g)'P(F/g) + Q + K'RK = P,
     so it contracts by at least the factor g per step. P is not the cost-to-go, which hardly decreases in its
@@ -261,7 +261,8 @@ class _Steps:
         self.inverse = np.array([_nearly_one(a, b) for a, b in zip(self.S, T[1:], strict=True)])
 
     def after(self, k: int, r: float, curved: float) -> float:
-        """Return a bound on the scaled error after step k, given one of r before it.
+        """Return a bound on the norm of the scaled error after step k.
+        The norm before the step is at most r.
 
         It bounds |w+| for |w| <= r; inf without a bound.
         """
@@ -322,7 +323,9 @@ def _exact(M: np.ndarray) -> Ball:
 
 
 def _times(a: Ball, b: Ball) -> Ball:
-    """Return the product of two uncertain matrices, with a bound on its error."""
+    """Return the product of two matrices that are known up to elementwise errors.
+    The result is the product of their midpoints and bounds on its errors.
+    """
     (A, ra), (B, rb) = a, b
     n = A.shape[-1]
     size, sb = np.abs(A), np.abs(B)
@@ -331,5 +334,5 @@ def _times(a: Ball, b: Ball) -> Ball:
 
 
 def _norm(a: Ball) -> Any:
-    """Return bounds on the spectral norms of uncertain matrices (..., n, n)."""
+    """Return bounds on the spectral norms of matrices known up to elementwise errors."""
     return (np.linalg.norm(a[0], 2, axis=(-2, -1)) + np.linalg.norm(a[1], axis=(-2, -1))) * (1 + NORM)

@@ -181,7 +181,9 @@ class Cost:
         return _rebuild, (self.map, *functions, self._references, self.per_time)
 
     def check_map(self, f: OneStepMap) -> None:
-        """Raise ValueError unless a map has the states, inputs and step of the cost's map."""
+        """Raise ValueError unless the cost can be used with a given map.
+        The map must have the states, inputs, multipliers, parameters and step length of the cost's own map.
+        """
         if self.map.state_names != f.state_names or self.map.input_names != f.input_names:
             raise ValueError("cost: it was built on a map with other states or inputs")
         if self.map.multiplier_names != f.multiplier_names or [*self.map.parameters] != [*f.parameters]:
@@ -192,7 +194,7 @@ class Cost:
 
     @property
     def references(self) -> tuple[np.ndarray, ...]:
-        """Values of the references, with one row per sample."""
+        """Values of the references (time-varying data), with one row for each sample."""
         return tuple(self._references)
 
     @property
@@ -202,7 +204,7 @@ class Cost:
 
     @property
     def operations(self) -> int:
-        """Number of CasADi instructions that evaluate the running cost."""
+        """Number of CasADi instructions in the function of the running cost."""
         return self._running.function.n_instructions()
 
     @property
@@ -222,7 +224,7 @@ class Cost:
         return self._terminal.exact
 
     def running_at(self, *args: Any) -> ca.SX:
-        """Return the running cost per unit weight as an expression in given symbols.
+        """Return the running cost of a step, without the step's weight, as an expression.
 
         The symbols are (x, u, multipliers, parameters, dt, reference). With the quantities
         `Mechanism.implicit` as a further argument, the cost is a function of these too, see `lifts`.
@@ -230,7 +232,9 @@ class Cost:
         return self._running.at_values(*args)
 
     def running_squares(self, *args: Any) -> Squares:
-        """Return the running cost in given symbols, as squared residuals and a rest."""
+        """Return the running cost as an expression in given symbols.
+        It is split into a convex function of residuals and the remaining terms.
+        """
         return self._running.at(*args)
 
     def terminal_at(self, *args: Any) -> ca.SX:
@@ -242,22 +246,21 @@ class Cost:
 
     @property
     def lifts(self) -> tuple[bool, bool]:
-        """Two flags: running or terminal cost contains quantities that solve equations.
-
-        They are `Mechanism.implicit`, quantities that solve linear equations, such as velocities given
-        momenta.
+        """Flags, True if the running and if the terminal cost has implicit quantities.
+        These quantities, `Mechanism.implicit`, solve linear equations, such as velocities given momenta.
         """
         return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
     def terminal_squares(self, *args: Any) -> Squares:
-        """Return the terminal cost in given symbols, as squared residuals and a rest."""
+        """Return the terminal cost as an expression in given symbols.
+        It is split into a convex function of residuals and the remaining terms.
+        """
         return self._terminal.at(*args)
 
     @cached_property
     def only_time(self) -> bool:
-        """Flag, True if the cost is only a constant per second, as for minimum time.
-
-        `dmoc.minimum_time` is such a cost.
+        """True if the cost is only a constant per second, as for minimum time.
+        An example is `dmoc.minimum_time`.
         """
         s = self.map.symbols
         args = (*s, ca.SX.sym("reference", self.reference_size))
@@ -283,7 +286,9 @@ class Cost:
 
     @cached_property
     def constant_hessian(self) -> np.ndarray | None:
-        """Hessian of the running cost by (error of x, u) if constant, otherwise None."""
+        """Constant Hessian of the running cost, or None if the Hessian varies.
+        The variables are the error of the state and the input.
+        """
         if self.uses_multipliers:
             return None
         f = self.map
@@ -294,9 +299,8 @@ class Cost:
         return ca.DM(H).full()
 
     def end(self, x: np.ndarray, parameters: np.ndarray, reference: np.ndarray):
-        """Return the terminal cost at a state, with its derivatives.
-
-        Returns value, gradient (ndx,), Hessian and Gauss-Newton Hessian (ndx, ndx).
+        """Return the terminal cost at a state, with its first and second derivatives.
+        The results are value, gradient (ndx,), Hessian and Gauss-Newton Hessian (ndx, ndx).
         """
         m, gradient, hessian, squares, rest = self._end(x, parameters, reference)
         if rest.any() and np.isfinite(rest).all():
@@ -426,7 +430,8 @@ class Cost:
         return path, last
 
     def unforeseen(self, slopes: Bending, foreseen: Foreseen, trajectory: Trajectory) -> float:
-        """Return the cost of the prediction error: actual minus predicted residuals.
+        """Return the cost 1/2 e'We of the errors e of predicted nonlinear residuals.
+        An error is the actual minus the predicted residual, W the weight of the residuals.
 
         It is the sum of w 1/2 (r - rho)'W (r - rho) over nonlinear residuals r and their predictions rho, the
         argument `foreseen`. `slopes` supplies W, which does not depend on the state.
@@ -442,7 +447,8 @@ class Cost:
     def beyond(
         self, slopes: Bending, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the gradient of the cost that the residuals' prediction error causes.
+        """Return J'We, the change of the cost's gradient due to errors e of predictions.
+        The nonlinear residuals of the cost are predicted; J is their Jacobian and W their weight.
 
         It is J'W (r1 - r - J dz) with the nonlinear residuals r1 along the trajectory `new` after a step (dx,
         du). Shapes are (N, ndx + nu) for the stages and (ndx,) for the end; None if all residuals are linear.
@@ -478,7 +484,7 @@ class Cost:
         return running, [x[n], *zeros, theta, np.zeros(1), reference[n]]
 
     def reference_rows(self, n: int) -> np.ndarray:
-        """Return all references side by side, (N+1, total), for a trajectory of n steps."""
+        """Return all reference values for a trajectory of n steps, (N+1, total)."""
         if self._stacked is None or len(self._stacked) != n + 1:
             columns = []
             for values, ends in zip(self._references, self._ends, strict=True):
@@ -504,7 +510,7 @@ class Cost:
 
 
 def checked(f: OneStepMap, cost: Any) -> Cost:
-    """Return a cost of map `f` unchanged; raise TypeError or ValueError for others."""
+    """Check that `cost` is a `Cost` for the map `f`, and return it."""
     if not isinstance(cost, Cost):
         raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
     cost.check_map(f)
@@ -512,7 +518,7 @@ def checked(f: OneStepMap, cost: Any) -> Cost:
 
 
 def _with_multipliers(lin: Linearization, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the changes of state, input and multipliers of every step, side by side.
+    """Return the changes of state, input and multipliers of every step in one array.
 
     The state's change is an error. Returns also [C D], the derivative of the multipliers.
     """

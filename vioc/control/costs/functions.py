@@ -21,7 +21,7 @@ COMPILED = 40_000  # operations above which compiling takes longer than all unco
 
 
 def described(expression: ca.SX) -> str:
-    """Return an expression as text; only the names of its symbols if it is long."""
+    """Return an expression as text; for a long one only the names of its symbols."""
     text = str(expression)
     if len(text) <= 60 and "@" not in text:  # @1 is CasADi's name of a shared part
         return text
@@ -30,7 +30,7 @@ def described(expression: ca.SX) -> str:
 
 
 def reference_rows(symbol: ca.SX, values: Any) -> np.ndarray:
-    """Return reference values as rows (samples, size of the symbol)."""
+    """Return the values of a reference over time as rows (samples, symbol's size)."""
     array = np.asarray(values, float)
     if array.ndim == 1 and symbol.numel() == 1:
         array = array[:, None]
@@ -53,7 +53,7 @@ def scalar_function(name: str, args: list[ca.SX], expression: Any) -> ca.Functio
 
 
 def derivatives(name: str, f: OneStepMap, args: list[ca.SX], scalar: ca.SX, *others: ca.SX) -> ca.Function:
-    """Return a CasADi function for the gradient and the Hessian of a scalar.
+    """Return a CasADi function for gradient and Hessian of a scalar expression.
 
     Derivatives are taken by the state's error and `others`; the gradient is a column, and `args` are the
     function's arguments.
@@ -78,7 +78,7 @@ def _by_columns(
     d: ca.SX,
     along: ca.SX,
 ) -> ca.Function:
-    """Return a function of gradient and Hessian that computes the Hessian by columns.
+    """Return a function that computes a gradient, and the Hessian column by column.
 
     `along` is the Hessian by (error, used) times the direction d.
     """
@@ -110,12 +110,13 @@ class Slopes(NamedTuple):
     W: np.ndarray
 
     def foreseen(self, dz: np.ndarray) -> np.ndarray:
-        """Return the predicted residuals r + J dz (..., n) after a step dz (..., q)."""
+        """Return the linear prediction r + J dz (..., n) of residuals after a step dz."""
         rho: np.ndarray = self.r + self.J @ dz[..., None]
         return rho[..., 0]
 
     def unforeseen(self, rho: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return the cost of the prediction error: actual minus predicted residuals.
+        """Return the cost 1/2 e'We of the errors e of predicted nonlinear residuals.
+        An error is the actual minus the predicted residual, W the weight of the residuals.
 
         It is 1/2 (r - rho)'W (r - rho) (...), for actual residuals r (..., n, 1) and predicted ones rho.
         """
@@ -124,7 +125,8 @@ class Slopes(NamedTuple):
         return cost
 
     def beyond(self, dz: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return the gradient of the cost that the residuals' prediction error causes.
+        """Return J'We, the change of the cost's gradient due to errors e of predictions.
+        The nonlinear residuals of the cost are predicted; J is their Jacobian and W their weight.
 
         It is J'W (r1 - r - J dz) (..., q) with the residuals r1 (..., n, 1), argument `r`, after the step dz.
         """
@@ -135,6 +137,7 @@ class Slopes(NamedTuple):
 
 class Bent(NamedTuple):
     """CasADi functions of a cost's nonlinear residuals, for the exact Hessian.
+    They return residuals, Jacobian and weights, and the gradient and exact Hessian of the cost.
 
     The residuals r have multipliers y = W rho, where rho is the prediction of r for the step that led to the
     iterate; at convergence rho = r.
@@ -156,7 +159,8 @@ class Bent(NamedTuple):
 
 
 class CostPart:
-    """Running or terminal cost with its functions, which are built when first used.
+    """Running or terminal cost, with the functions of its value and derivatives.
+    The functions are built when first used.
 
     Parameters
     ----------
@@ -205,10 +209,9 @@ class CostPart:
 
     @cached_property
     def in_quantities(self) -> ca.Function | None:
-        """Cost as a function of its arguments and of quantities that solve equations.
-        The equations are linear, such as those of velocities given momenta; None without such quantities.
-
-        The quantities are `Mechanism.implicit`.
+        """CasADi function of the cost in which implicit quantities are arguments.
+        These quantities, `Mechanism.implicit`, solve linear equations, such as velocities given momenta. The
+        value is None if the cost has none.
         """
         inner = self._map.mechanism.implicit
         value = None if inner is None else inner.lifted(self._structure.value, short=True)
@@ -217,7 +220,9 @@ class CostPart:
         return ca.Function(self._name, [*self._args, inner.w], [value])
 
     def at(self, *args: Any) -> Squares:
-        """Return the cost in given symbols, as squared residuals and a rest."""
+        """Return the cost as an expression in given symbols.
+        It is split into a convex function of residuals and the remaining terms.
+        """
         return at_arguments(self._map, self.lifted, args)
 
     def _evaluator(self, function: ca.Function) -> Evaluator:
@@ -226,12 +231,12 @@ class CostPart:
 
     @cached_property
     def value(self) -> Evaluator:
-        """Evaluator of the cost, (1, 1)."""
+        """Function that evaluates the cost, as an array (1, 1)."""
         return self._evaluator(self.function)
 
     @cached_property
     def exact(self) -> Evaluator:
-        """Evaluator of the cost's exact gradient (n, 1) and Hessian (n, n)."""
+        """Function that evaluates the cost's gradient (n, 1) and exact Hessian (n, n)."""
         value = self._structure.value
         return self._evaluator(derivatives("exact", self._map, self._args, value, *self._others))
 
@@ -252,6 +257,7 @@ class CostPart:
         self, rho: np.ndarray | None, *args: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
         """Return gradient, exact Hessian and nonlinear residuals of the cost.
+        The Hessian uses the predicted residuals rho, if given, in place of the actual ones.
 
         Shapes (..., n, 1), (..., n, n). With rho, the nonlinear residuals have multipliers W rho instead of
         W r.
@@ -268,7 +274,8 @@ class CostPart:
 
     @cached_property
     def _curved(self) -> tuple[list[int], list[ca.SX]]:
-        """Indices of a cost's nonlinear residuals, and their expressions and derivatives.
+        """Indices of the cost's nonlinear residuals.
+        The second item has their expressions, Jacobian and weight matrix.
 
         The variables are (error of the state, others). The residuals and derivatives r, J, W are dense.
         """
@@ -310,7 +317,8 @@ class CostPart:
 
     @cached_property
     def _gauss_newton(self) -> tuple[Evaluator, np.ndarray]:
-        """Evaluator of gradient, J'WJ and the remainder's Hessian, for Gauss-Newton.
+        """Function for the gradient and the Gauss-Newton Hessian of the cost.
+        It returns the gradient, J'WJ of the residuals, and the Hessian of the cost's remaining terms.
 
         The remainder's Hessian is restricted to the variables on which it depends; their indices are returned
         as the second item.
@@ -327,9 +335,8 @@ class CostPart:
 
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
-    """Return a cost in given symbols, as squared residuals and a rest.
-
-    Both parts are in the returned `Squares`.
+    """Return a cost as an expression in given symbols.
+    It is split into a convex function of residuals and the remaining terms, see `Squares`.
 
     `lifted` is that of `CostPart`. In the map's own symbols the result contains the same expression nodes as
     `Mechanism.implicit`.
@@ -342,7 +349,7 @@ def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squ
 
 def squares_hessian(f: OneStepMap, structure: Squares, *others: ca.SX) -> ca.SX:
     """Return the Gauss-Newton Hessian J'WJ of a cost, as an expression.
-    J is the Jacobian of the residuals, W their weight.
+    J is the Jacobian of the residuals, W their weight matrix.
 
     Derivatives are taken by (error of the state, others).
     """

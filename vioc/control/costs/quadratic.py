@@ -85,7 +85,9 @@ def quadratic(
 
 
 def _check_known(values: np.ndarray, what: str) -> None:
-    """Raise ValueError if a reference has missing samples, with advice to fill them."""
+    """Raise ValueError if a reference has missing samples (NaN).
+    The message has advice to fill them.
+    """
     gaps = np.flatnonzero(~np.isfinite(values))
     if len(gaps) and values.ndim:
         more = f" and at {len(gaps) - 1} more" * (len(gaps) > 1)
@@ -97,7 +99,9 @@ def _check_known(values: np.ndarray, what: str) -> None:
 
 
 class _Targets:
-    """Goals and time-varying references of named quantities, and errors from them."""
+    """Goals and time-varying references of named quantities.
+    The class returns the deviations of quantities from these targets as expressions.
+    """
 
     def __init__(self, f: OneStepMap, goal: Any, reference: Any, u_reference: Any, wrap: tuple[str, ...]):
         self.f = f
@@ -169,7 +173,9 @@ class _Targets:
         return self._symbols[name]
 
     def _on_reference(self, name: str) -> np.ndarray:
-        """Return a quantity along the reference states, or 0 if it belongs to steps."""
+        """Return the values of a quantity at the reference states.
+        The value is 0 for a quantity that depends on inputs, multipliers or the step length.
+        """
         f, quantity = self.f, self.f.quantity(name)
         if ca.depends_on(quantity, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):
             return np.zeros(1)
@@ -182,7 +188,10 @@ class _Targets:
         return evaluate(self._states, self.f.theta)[0]
 
     def error(self, name: str) -> ca.SX:
-        """Return the deviation of a quantity from its goal; for orientations, log(R_d' R)."""
+        """Return the deviation of a quantity from its goal, as an expression.
+        For a component of an orientation R it is that of the rotation vector log(R_d' R), where R_d is the
+        goal.
+        """
         turned = component(name)
         R = None if turned is None else self.f.quantities.rotation(turned[0])
         if turned is not None and R is not None:
@@ -217,7 +226,9 @@ class _Targets:
         return self._rotations[frame]
 
     def state_errors(self, what: str) -> list[ca.SX]:
-        """Return the components of the state's error difference(x_d, x)."""
+        """Return the components of the error difference(x_d, x) of the state.
+        The desired states x_d are the reference.
+        """
         f = self.f
         if f.ndx == f.nx:
             return [self.error(name) for name in f.state_names]
@@ -232,7 +243,7 @@ class _Targets:
         return ca.vertsplit(f.space.difference_expression(x_d, f.symbols.x))
 
     def form(self, weights: Any, what: str) -> Squares:
-        """Return the quadratic form 1/2 e'We of the errors of weighted quantities."""
+        """Return the quadratic form 1/2 e'We of the deviations e of weighted quantities."""
         f = self.f
         by_name = isinstance(weights, Mapping)
         weights = by_quantity(f, weights, what) if by_name else weights

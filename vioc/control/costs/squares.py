@@ -22,7 +22,7 @@ VISITS = 100_000  # number of terms of a sum that are examined; the others are a
 
 @dataclass(frozen=True)
 class Squares:
-    """Scalar expression as a convex function of residuals plus a rest.
+    """Scalar expression, split into a convex function of residuals and other terms.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Squares:
 
     @staticmethod
     def convex(value: ca.SX, r: ca.SX, W: Any) -> Squares:
-        """Return a cost that is a given convex function of residuals, without a rest.
+        """Return a cost that consists of a given convex function of residuals.
 
         The caller must ensure W >= 0.
         """
@@ -55,7 +55,7 @@ class Squares:
 
     @staticmethod
     def of(expression: Any, by: ca.SX) -> Squares:
-        """Find weighted squares of residuals in a scalar expression.
+        """Find the weighted squares of residuals in a scalar expression.
 
         `by` are the variables. The search follows sums, differences and multiples by factors independent of
         `by`. It finds c sq(r), c r r and c r^2 / d, also of sums r, and e' W e with a constant W that is
@@ -129,7 +129,8 @@ class _Walk:
                 self.free.append(c * e)
 
     def _multiple(self, e: ca.SX, c: Any) -> tuple[ca.SX, Any] | None:
-        """Return the operand and factor of a negation, doubling or division; else None.
+        """Return operand and factor of a negation, doubling or division by a constant.
+        Return None for any other expression.
 
         The divisor must not depend on `by`.
         """
@@ -142,7 +143,7 @@ class _Walk:
         return None
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
-        """Add a product to the collected terms; factors without `by` become its weight."""
+        """Add a product to the collected terms; factors without variables are its weight."""
         factors, varying = [e], []
         while factors:
             a = factors.pop()
@@ -191,7 +192,8 @@ class _Walk:
     # -- sums of products of linear combinations ---------------------------------------------------
 
     def forms(self) -> list[tuple[ca.SX, np.ndarray]]:
-        """Return the positive semi-definite forms 1/2 z'Cz that products make up.
+        """Return the positive semi-definite quadratic forms 1/2 z'Cz among the terms.
+        Each form combines products and squares that have been collected.
 
         Returns z and C of each. Squares of the same z are included. Products that are not part of such a form
         are added to `rest`.
@@ -226,7 +228,8 @@ class _Walk:
         return found
 
     def _linear(self, e: ca.SX, atoms: dict[int, ca.SX]) -> dict[int, float]:
-        """Return an expression's coefficients as a linear combination of others.
+        """Return the coefficients of an expression that is a linear combination.
+        The terms are other expressions, which are identified by their hashes.
 
         Constants are omitted. `atoms` collects these other expressions.
         """
@@ -259,7 +262,7 @@ class _Walk:
 
 
 def _joined(sets: list[set[int]]) -> list[set[int]]:
-    """Merge sets that have common elements."""
+    """Merge sets that have common elements, and return the merged sets."""
     found: list[set[int]] = []
     for s in sets:
         apart = [g for g in found if not g & s]

@@ -45,7 +45,8 @@ def descend(
     raise_on_failure: bool = True,
     stated: Callable[[], Any] | None = None,
 ) -> Result:
-    """Minimize a cost without limits by descent on trajectories.
+    """Minimize a cost over trajectories by the projection-operator Newton method.
+    States and inputs have no limits.
 
     Arguments are those of `vioc.control.optimize`. `direction` is one of `DIRECTIONS`; None is Newton's,
     after multiple shooting if the guess is a curve of states and the map allows that. `stated` makes
@@ -105,9 +106,8 @@ def descend(
 
 
 def _shooting(f: OneStepMap, cost: Cost, guess: Any, x0: Any, dt: Any) -> Shooting | None:
-    """Return a multiple-shooting search from the guess, or None if there is none.
-
-    There is none if the guess is not a curve, or if the map does not allow it.
+    """Return a multiple-shooting search that starts from the guess.
+    Return None if the guess is not a curve of states, or if the map does not support it.
     """
     programs = StagePrograms.of(f, cost, dt=dt) if isinstance(guess, tuple) else None
     if programs is None:

@@ -23,7 +23,7 @@ FAR = 10.0  # distance from a guess, over 1 + |x| in units of sizes, above which
 
 
 def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
-    """Resample a guess if it is a trajectory with other steps than the problem.
+    """Resample a guess to the problem's steps if it is a trajectory with other steps.
 
     It is stretched to the problem's duration and interpolated linearly (`Trajectory.resample`), as by DMOC.
     If `dt` is not given, unequal steps of the guess are taken as the problem's.
@@ -63,7 +63,8 @@ def begin(
     *,
     strict: bool,
 ) -> tuple[Trajectory, str]:
-    """Return the first trajectory of a search, and a note if it replaces the guess.
+    """Convert a guess to the first trajectory of a search.
+    A text is returned, too: it tells what replaced a guess that leads to no trajectory.
 
     `dt` is from `guess_lengths`.
     """
@@ -90,7 +91,7 @@ def begin(
 
 
 def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
-    """Return a warning if a search ended far from the curve of its guess, else ""."""
+    """Return a warning if a search ended far from the guessed curve, else ""."""
     if not isinstance(guess, tuple):
         return ""
     X = guess_curve(f, guess)[0]
@@ -145,7 +146,7 @@ def _projected(
 
 @contextmanager
 def leads_nowhere() -> Iterator[None]:
-    """Convert step errors inside the block to an error that blames the guess."""
+    """Context manager that converts step errors to an error about the guess."""
     try:
         yield
     except (StepError, OptimizationError) as error:

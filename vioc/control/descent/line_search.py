@@ -31,7 +31,7 @@ NOISE = 1e-20  # smallest significant cost, over that of states and inputs by th
 
 
 class Armijo(NamedTuple):
-    """Armijo's backtracking rule for the length of a step.
+    """Armijo's backtracking rule for the step length of a line search.
 
     The length is the first gamma = beta^j, j < trials, with g(gamma) <= g + alpha gamma Dg.zeta.
     """
@@ -94,7 +94,9 @@ class Descent:
         return model
 
     def _directions(self, model: LocalModel) -> Iterator[DescentDirection]:
-        """Yield search directions; the next is used if no step along one was accepted."""
+        """Yield search directions in the order in which they are tried.
+        The next one is used if no step along the previous ones was accepted.
+        """
         for name in self.chain:
             if name == "newton":
                 yield from self._shifted(model)
@@ -103,7 +105,7 @@ class Descent:
                 yield direction
 
     def _shifted(self, model: LocalModel) -> Iterator[DescentDirection]:
-        """Yield Newton directions with increasing shift of the Hessian.
+        """Yield Newton directions with increasing regularization of the Hessian.
 
         A shift shortens any direction, so a small predicted reduction with a shift does not mean
         convergence; such directions are left out.
@@ -137,7 +139,7 @@ class Descent:
         return None, 0.0, self.armijo.trials
 
     def _doubt(self, model: LocalModel, aim: DescentDirection) -> str:
-        """Return a warning if a stationary point may not be a minimum, else ""."""
+        """Return a warning if the final trajectory may not be a minimum, else ""."""
         if self.chain[0] == "newton" and aim.method != "newton" and not model.has_minimum():
             return "stationary, but possibly not a minimum: the Newton Hessian is indefinite"
         return ""
@@ -153,7 +155,7 @@ class Descent:
         return max(self.tolerance * power(size / 1000), self.noise)
 
     def _measure(self, model: LocalModel, slope: float) -> None:
-        """Set the scale and rounding error of the cost from the first second-order model."""
+        """Set scale and rounding error of the cost, from the model at the first iterate."""
         e, run = model.expansion, self.run
         x, u = np.abs(run.x).max(axis=0), np.abs(run.u).max(axis=0, initial=0.0)
         x = x if len(x) == self.map.ndx else np.full(self.map.ndx, x.max(initial=0.0))
@@ -166,7 +168,8 @@ class Descent:
         return -aim.slope <= max(self._least, ROUNDING * abs(self.value))
 
     def _advance(self, model: LocalModel, last: bool) -> None:
-        """Take one step along the first direction that lowers the cost, or set `status`.
+        """Take one step along the first direction that lowers the cost.
+        Otherwise set `status`, for example because the iterate is stationary.
 
         The first direction without a shift decides if the iterate is stationary.
         """

@@ -26,7 +26,7 @@ Weights = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class DescentDirection:
-    """Descent direction, a trajectory of the linearized dynamics.
+    """Descent direction of the cost: a trajectory of the linearized dynamics.
 
     It has dx (N+1, ndx), du (N, nu) and slope = Dg.zeta; `shift` is the regularization of its Hessian.
     """
@@ -110,12 +110,12 @@ class LocalModel:
         return e.second + joined(second.xx, second.xu, second.uu), e.end_second
 
     def direction(self, method: str, shift: float = 0.0) -> DescentDirection | None:
-        """Return the descent direction that minimizes the quadratic model, or None.
+        """Return the descent direction that minimizes the quadratic model.
+        Return None if the model has no minimum or its minimizer is not a descent direction.
 
-        It is the argmin of Dg.zeta + 1/2 <zeta, H zeta>; None if H has no minimum or the minimizer is not a
-        descent direction. `shift` adds that multiple of the identity (by step weights) in units of the
-        problem's sizes and of the inputs' mean weight. ``"gauss-newton"`` replaces a nonconvex cost by its
-        convex part.
+        It is the argmin of Dg.zeta + 1/2 <zeta, H zeta>. `shift` adds that multiple of the identity (by step
+        weights) in units of the problem's sizes and of the inputs' mean weight. ``"gauss-newton"`` replaces a
+        nonconvex cost by its convex part.
         """
         H, end = self.hessian(method)
         if shift > 0:
@@ -128,7 +128,7 @@ class LocalModel:
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
-        """Units of the Hessian's regularization, for states (ndx,) and inputs (nu,).
+        """Units of the diagonal shift of the Hessian, for states (ndx,) and inputs (nu,).
 
         They are the mean weight of inputs per unit step weight, or that of the last state if inputs have
         none, in units of sizes.
@@ -148,7 +148,9 @@ class LocalModel:
         return (lq, stages) if lq.factor(stages) else None
 
     def _minimizer(self, H: Hessian) -> tuple[np.ndarray, np.ndarray, float] | None:
-        """Return the minimizer dx, du of the quadratic model and the slope, or None."""
+        """Return the minimizer dx, du of the quadratic model, and the slope of the cost.
+        Return None if the model has no minimum.
+        """
         found, e = self._factored(H), self.expansion
         if found is None:
             return None
@@ -184,7 +186,7 @@ class LocalModel:
 
 
 def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | None:
-    """Return a descent direction if the cost falls along it, else None.
+    """Return a direction if the cost falls along it, else None.
 
     The direction minimizes the model. At a minimum the slope is <= 0 up to rounding: its terms cancel near
     an optimum. A positive slope within the rounding error of these terms counts as 0.
@@ -198,7 +200,8 @@ def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | N
 
 
 def convex_part(H: np.ndarray, end: np.ndarray) -> Hessian:
-    """Return the Hessian with its eigenvalues replaced by their absolute values.
+    """Return a Hessian with its eigenvalues replaced by their absolute values.
+    H are the Hessians of the steps, `end` is that of the terminal cost.
 
     Steps stay short along directions of negative curvature.
     """

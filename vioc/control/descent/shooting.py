@@ -35,7 +35,7 @@ FAILURES = 3  # line searches that may fail
 
 @dataclass
 class Shooting:
-    """Multiple-shooting search on a curve of states and inputs, with its multipliers.
+    """Search by multiple shooting over states, inputs and multipliers of all steps.
 
     Parameters
     ----------
@@ -92,7 +92,9 @@ class Shooting:
         self.status = self.status or Status.MAX_ITERATIONS
 
     def trajectory(self, f: OneStepMap) -> Trajectory | None:
-        """Return the trajectory that follows the curve under feedback, or None."""
+        """Return the trajectory that follows the curve under feedback.
+        Return None if it does not exist.
+        """
         if self.gains is None:
             return None
         try:
@@ -104,7 +106,9 @@ class Shooting:
         return run
 
     def _evaluate(self, X: np.ndarray, U: np.ndarray, lam: np.ndarray):
-        """Return the cost of a curve, the norm of its defects, and the terminal expansion."""
+        """Return the cost of a curve and the norm of its defects.
+        The expansion of the terminal cost at the last state is returned, too.
+        """
         running, gap = self.programs.value(X, U, lam, self.grid)
         end = self.cost.end(X[-1], self.grid.parameters, self._last_reference)
         return running + end[0], gap**0.5, end
@@ -153,10 +157,10 @@ class Shooting:
         self.keep = max(self.keep, KEEP[2])
 
     def _direction(self):
-        """Return Newton's direction, with a reduced exact Hessian if necessary, or None.
+        """Return Newton's direction, or None if there is none.
+        The exact part of the Hessian is reduced until the quadratic subproblem has a minimum.
 
-        Returns steps, gains, slope and shift. The exact part of the Hessian is reduced until the subproblem
-        has a minimum.
+        Returns steps, gains, slope and shift.
         """
         point = [self.X, self.U, self.multipliers, self.duals]
         _, gradient, hessian, convex = self._end

@@ -1,8 +1,8 @@
 """Discrete mechanics and optimal control (DMOC).
+Trajectories are optimized with the implicit equations of a map's steps as constraints of one nonlinear
+program.
 
-This package optimizes trajectories with a map's own implicit equations:
-
-best = dmoc.solve(f, cost, steps=200, initial=x0, final={"theta": 0.0}, bounds={"u.force": 20.0})
+    best = dmoc.solve(f, cost, steps=200, initial=x0, final={"theta": 0.0}, bounds={"u.force": 20.0})
 """
 
 from vioc.control.dmoc.phase import Phase

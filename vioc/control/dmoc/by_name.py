@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Raw(NamedTuple):
-    """Solved nonlinear program: unknowns, multipliers, parameters and bounds."""
+    """Solution of a nonlinear program as arrays.
+    The fields are the unknowns, the multipliers of constraints and bounds, the parameters, the bounds, and
+    the scales.
+    """
 
     transcription: Transcription
     w: np.ndarray
@@ -77,7 +80,7 @@ def defect(t: Transcription, i: int, g: np.ndarray) -> float:
 
 
 def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
-    """Yield the values and limits of all unknowns and constraints of a program.
+    """Yield values and limits of all optimization variables and constraints.
 
     Each item holds names, phase, samples, and the sizes, values, lower and upper limits (samples, names).
     """
@@ -104,9 +107,8 @@ def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
 
 
 def margin(raw: Raw, g: np.ndarray) -> float:
-    """Return the smallest scaled distance of inequalities from their limits.
-
-    It is negative outside of the limits, and in units of the limits' scales.
+    """Return the smallest distance of inequality constraints from their limits.
+    It is in units of the limits' scales, and negative if a limit is violated.
     """
     least = np.inf
     for _, _, _, _, *columns in limited(raw, g):
@@ -120,7 +122,7 @@ def margin(raw: Raw, g: np.ndarray) -> float:
 
 
 def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: float = 1e-6) -> list[Violation]:
-    """Return all violated limits, the worst first.
+    """Return all limits that are violated, the largest violation first.
 
     A limit is violated by more than `tolerance` of 1 + |limit|, in units of its size.
     """

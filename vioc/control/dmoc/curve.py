@@ -18,7 +18,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Curve(NamedTuple):
-    """States, inputs and multipliers of a phase that need not be a trajectory.
+    """States, inputs and multipliers of a phase, which need not be a trajectory.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Curve(NamedTuple):
 
 
 def trivial(phase: Phase) -> Curve:
-    """Return the default guess: a straight line between the given end states.
+    """Return the default guess of a phase: a straight line between its end states.
 
     It has no forces and multipliers. An end given as a range counts with its middle (or its finite side); a
     state known at one end only is constant, one known at neither is 0. Loops are closed by the states that
@@ -54,7 +54,8 @@ def trivial(phase: Phase) -> Curve:
 
 
 def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) -> np.ndarray:
-    """Correct states until they satisfy the holonomic constraints, such as loops.
+    """Correct guessed states until they satisfy the holonomic constraints.
+    An example of such constraints are kinematic loops.
 
     Each state is changed as little as possible, in units of sizes, starting from the one before, until h =
     0. Steps last `length`. If Newton's iteration does not converge, a state keeps its last iterate.
@@ -84,7 +85,9 @@ def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) ->
 
 
 def _inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the middle of each range, or its only finite end, or NaN."""
+    """Return the middle of each range between lower and upper limits.
+    It is the only finite limit if the other one is infinite, and NaN if both are.
+    """
     with np.errstate(invalid="ignore"):
         middle = 0.5 * (low + high)
     return np.where(
@@ -129,8 +132,7 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
 
 def first_step(guess: Any, phase: Phase) -> int:
     """Return the index of a phase's first step, from the start time of its guess.
-
-    Without a motion it is the index of the phase, 0 by default.
+    If the guess is not a trajectory, it is the phase's `k0`, which is 0 by default.
 
     Raises
     ------
@@ -178,8 +180,7 @@ def curve(guess: Any, phase: Phase) -> Curve:
 
 def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
     """Return initial values of the multipliers or contact variables along a curve.
-
-    These are the further unknowns (N, nw) of the steps.
+    They are the variables (N, nw) of the nonlinear program besides states and inputs.
     """
     relaxed, k = phase.equations.relaxed, np.arange(phase.steps)
     if relaxed is None:
@@ -189,7 +190,7 @@ def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
 
 
 def quantities(phase: Phase, X: np.ndarray) -> np.ndarray:
-    """Return initial values of velocities that are unknowns of the nonlinear program.
+    """Return initial values of velocities that are variables of the nonlinear program.
 
     They are the quantities of `Phase.lifts` at states (N+1, nx), and solve linear equations.
     """

@@ -1,4 +1,4 @@
-"""Detection of linearly dependent active constraints, by name."""
+"""Detection of active constraints whose gradients are linearly dependent."""
 
 from __future__ import annotations
 

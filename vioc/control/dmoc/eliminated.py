@@ -1,4 +1,4 @@
-"""States, such as momenta, that are eliminated from a nonlinear program.
+"""States that are eliminated from a nonlinear program, such as momenta.
 
 The functions return their values, derivatives and multipliers. See docs/maths/dmoc.md, "Positions only,
 boundary momenta".
@@ -26,7 +26,8 @@ def states(t: Transcription, i: int, w: np.ndarray, p: np.ndarray) -> np.ndarray
 def state_changes(
     t: Transcription, i: int, w: np.ndarray, p: np.ndarray, dw: np.ndarray, dp: np.ndarray
 ) -> np.ndarray:
-    """Return the sensitivity of a phase's states to unknowns and parameters.
+    """Return the change of a phase's states for changes of variables and parameters.
+    The variables w and parameters p are those of the nonlinear program.
 
     Unknowns w and parameters p of the program change by dw (size, m) and dp (given, m), the states by (N+1,
     nx, m).
@@ -41,7 +42,9 @@ def state_changes(
 
 
 def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) -> list[np.ndarray]:
-    """Return multipliers (N, number) of equations that eliminate states, by phase."""
+    """Return the multipliers of the equations that eliminate states from the program.
+    There is one array (N, number of equations) for each phase.
+    """
     total = np.zeros(t.given.size)
     if any(at.eliminated for at in t.layouts):
         for b, block in enumerate(t.program.blocks):

@@ -1,4 +1,4 @@
-"""Equations of one step of a map, which a nonlinear program sets to zero."""
+"""Equations of one step of a map, as constraints of a nonlinear program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class StepRows:
-    """Equations of one step of a map, with names of the equations and unknowns.
+    """Equations of one step of a map, with names of the equations and variables.
 
     The equations are r(x, u, x_next, w, t, dt, parameters) = 0, with further unknowns w of the step. They
     are the map's `residual` if it has one, with its multipliers as w; with contact its `relaxed` equations,
@@ -80,9 +80,9 @@ class StepRows:
         return measured(self.function, self.names, self._states, 0, 2)
 
     def at(self, *args: Any) -> Any:
-        """Evaluate the step equations at given arguments.
-
-        These are (x, u, x_next, w, t, dt, parameters, contacts); `contacts` holds smoothing and give.
+        """Evaluate the equations of a step at given arguments.
+        The arguments are (x, u, x_next, w, t, dt, parameters, contacts); `contacts` are smoothing and gap
+        offset (give).
         """
         more = ca.vertsplit(args[-1]) if self.relaxed is not None else ()
         return self.function(*args[:-1], *more)
@@ -114,7 +114,8 @@ def _explicit(f: OneStepMap) -> ca.Function:
 
 
 def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Find the components of the next state that the step's equations give explicitly.
+    """Find components of the next state that equations of the step give explicitly.
+    Their indices and those of the equations are returned.
 
     Returns their indices and those of the equations. See `StepRows`.
     """
@@ -146,9 +147,8 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
     moving = np.array([n.startswith(("p.", "v.")) for n in f.state_names])
 
     def only(r: int, *allowed: np.ndarray) -> bool:
-        """Return True if an equation depends only on given components of states.
-
-        It must depend on the next state. `allowed` are masks of x and x_next.
+        """Return True if an equation depends on given components of states alone.
+        It must also contain the next state. `allowed` are masks of the components of x and x_next.
         """
         here, after = (depends[i][r] & ~mask for i, mask in zip((0, 2), allowed, strict=True))
         rest = any(depends[i][r].any() for i in (1, 3, 4))
@@ -172,14 +172,17 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
 
 
 def _pattern(function: ca.Function, i: int) -> np.ndarray:
-    """Return a mask: which equations depend on which components of one input."""
+    """Return the sparsity of a Jacobian as a mask.
+    The Jacobian is that of a function's equations with respect to input i of the function.
+    """
     if not function.numel_in(i):
         return np.zeros((function.numel_out(0), 0), bool)
     return np.array(ca.DM(function.jac_sparsity(0, i), 1).full(), bool)
 
 
 def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
-    """Return the constant entries 1 and -1 of a Jacobian, with 0 elsewhere.
+    """Return the entries of a Jacobian that are constant and 1 or -1.
+    All other entries of the returned matrix are 0.
 
     It is the Jacobian of the equations (first axis) by input i. Constancy is checked at two random points.
     """
@@ -194,7 +197,7 @@ def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
 def measured(
     function: ca.Function, names: Sequence[str], states: Sequence[str], *inputs: int
 ) -> dict[str, str]:
-    """Return the names of states that have the same unit as the named equations.
+    """Return for each equation the name of a state that has the same unit.
 
     These are states that occur with factor 1 or -1; `inputs` are the indices of the function's inputs that
     are states.

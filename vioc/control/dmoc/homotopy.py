@@ -1,4 +1,5 @@
-"""Homotopy that reduces the smoothing of contact from a large value to the map's.
+"""Homotopy that reduces the smoothing of contact in successive programs.
+It begins with a large smoothing and ends with the map's own.
 
 Each program starts from the previous solution. See docs/maths/contact_implicit.md.
 """
@@ -46,7 +47,7 @@ Solve = Callable[[float, "tuple[SolverOutcome, float] | None", bool], tuple[Solv
 def follow(
     solve: Solve, own: float, wide: float, max_iterations: int
 ) -> tuple[SolverOutcome, float, list[Stage]]:
-    """Solve with less and less smoothing of contact; return the last solution.
+    """Solve programs with less and less smoothing of contact; return the last result.
 
     Its smoothing and the records of all solves are returned too.
 

@@ -1,4 +1,4 @@
-"""Indices of a phase's unknowns and parameters in a nonlinear program."""
+"""Indices of a phase's variables and parameters in a nonlinear program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vioc.control.dmoc.phase import Phase
 
 
 class PhaseLayout:
-    """Indices of a phase's unknowns in the vector of all unknowns.
+    """Indices of a phase's variables in the vector of all variables of the program.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class PhaseLayout:
 
 
 class Given:
-    """Layout of a nonlinear program's parameter vector, in named sections."""
+    """Layout of the parameter vector of a nonlinear program, in named sections."""
 
     def __init__(self) -> None:
         self.size = 0

@@ -123,7 +123,7 @@ class Phase:
 
     @cached_property
     def costs_eliminated(self) -> bool:
-        """Flag, True if the cost depends on states that could be eliminated.
+        """True if the cost depends on states that could be eliminated, such as momenta.
 
         `StepRows` determines these states.
         """
@@ -136,9 +136,10 @@ class Phase:
 
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
-        """Flags: velocities are unknowns of the program at the steps, and at the end.
+        """Flags for the steps and for the end: True if velocities are variables there.
+        Velocities are variables of the nonlinear program where the cost or constraints use them.
 
-        These are the quantities `Mechanism.implicit`. They are unknowns where cost or constraints use them.
+        The velocities are the quantities `Mechanism.implicit`.
         """
         running, terminal = (False, False) if self.cost is None else self.cost.lifts
         running &= self.quadrature != "midpoint"  # it evaluates states between the samples
@@ -148,23 +149,21 @@ class Phase:
         return running or bool(path), terminal or ends or later
 
     def lifted(self, c: PathConstraint) -> ca.SX | None:
-        """Return a constraint in terms of the velocities that are unknowns of the program.
+        """Return a constraint in terms of velocities that are variables of the program.
+        Return None if the constraint does not depend on such velocities.
 
-        These are the quantities `Mechanism.implicit`; None if the constraint uses none.
+        They are the quantities `Mechanism.implicit`.
         """
         return self.map.mechanism.implicit and self.map.mechanism.implicit.lifted(c.expression, short=True)
 
     @property
     def quantities(self) -> int:
-        """Number of velocities that are unknowns of the nonlinear program at a sample.
-
-        They are `Mechanism.implicit`.
-        """
+        """Number of velocities that are variables of the nonlinear program at a sample."""
         return self.map.mechanism.implicit.w.numel() if self.map.mechanism.implicit and any(self.lifts) else 0
 
     @property
     def unknowns(self) -> int:
-        """Number of multipliers or contact variables that are unknowns at each step."""
+        """Number of multipliers or contact variables in the program at each step."""
         return len(self.equations.unknowns)
 
     @cached_property
@@ -181,7 +180,7 @@ class Phase:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """Names of the equations, each with the name of a state that has the same unit."""
+        """Names of the equations of a step, each with a state that has the same unit."""
         found, inner = dict(self.equations.measures), self.map.mechanism.implicit
         if inner is not None and self.quantities:
             names = [f"implicit.{j}" for j in range(self.quantities)]
@@ -190,9 +189,10 @@ class Phase:
 
     @cached_property
     def implicit_rows(self) -> ca.Function:
-        """CasADi function of the residual of the equations for implicit velocities.
+        """CasADi function of the residual of the equations that define velocities.
+        The residual is zero if the variables w are the velocities that follow from state and parameters.
 
-        It maps (x, parameters, w) to G, which is zero if w are `Mechanism.implicit`.
+        It maps (x, parameters, w) to the residual; the velocities are `Mechanism.implicit`.
         """
         inner = self.map.mechanism.implicit
         assert inner is not None
@@ -202,7 +202,7 @@ class Phase:
 
     @cached_property
     def state_ends(self) -> list[tuple[str, int, int, float, float]]:
-        """Conditions on single states at the ends of the phase.
+        """Limits of single states at the start and at the end of the phase.
 
         Each is ("initial" or "final", sample, index of the state, lower, upper limit).
         """
@@ -248,7 +248,7 @@ class Phase:
 
     @property
     def fixed_start(self) -> np.ndarray:
-        """Mask (nx,) of the components of the first state that are given."""
+        """Mask (nx,) of the components of the first state that have a fixed value."""
         return self.state_limits[0][0] == self.state_limits[1][0]
 
     @property
@@ -264,7 +264,7 @@ class Phase:
 
     @cached_property
     def rows(self) -> tuple[PathConstraint, ...]:
-        """Constraints of the phase other than bounds of single unknowns."""
+        """Constraints of the phase, without the bounds of single variables."""
         f = self.map
         unknowns = {*f.state_names, *(f"u.{n}" for n in f.input_names)}
         unknowns |= {*self.equations.unknowns}
@@ -278,14 +278,16 @@ class Phase:
         return tuple(rows)
 
     def row_limits(self, c: PathConstraint) -> tuple[np.ndarray, np.ndarray]:
-        """Return the limits (samples, m) of a constraint with m components."""
+        """Return lower and upper limits (samples, m) of a constraint with m components."""
         pair = c.limits(self.map, self.steps)
         low, high = (np.repeat(side[:, None], c.expression.numel(), axis=1) for side in pair)
         return low, high
 
     @cached_property
     def rate_limits(self) -> dict[int, tuple[float, float]]:
-        """Limits of the rates of the inputs, per second, by the index of the input."""
+        """Lower and upper limits of the inputs' rates, by the index of the input.
+        Rates are changes per second.
+        """
         result = {}
         names = self.map.input_names
         for name, value in by_name(self.rate or {}, names, "rate", prefix=INPUTS).items():
@@ -302,7 +304,7 @@ class Phase:
 
     @cached_property
     def data(self) -> np.ndarray:
-        """Time-varying data of cost and constraints, side by side (N+1, total)."""
+        """Time-varying data of cost and constraints, as columns of an array (N+1, total)."""
         n = self.steps
         columns = [np.empty((n + 1, 0))]
         if self.cost is not None:
@@ -311,7 +313,9 @@ class Phase:
         return np.concatenate(columns, axis=1)
 
     def refined(self, factor: int) -> Phase:
-        """Return this phase with `factor` times as many steps; data are interpolated."""
+        """Return this phase with `factor` times as many steps in the same time.
+        Data over time are interpolated.
+        """
         n, cost = self.steps, self.cost
         duration = self.steps * self.map.dt if self.duration is None else self.duration
         return replace(
@@ -331,7 +335,8 @@ class Phase:
 
 
 def leap(f: OneStepMap, jump: Mapping[str, Any] | None) -> ca.Function | None:
-    """Return the jump of the state at a phase's start as a CasADi function, or None.
+    """Return the jump of the state at a phase's start as a CasADi function.
+    Return None if the state does not jump.
 
     The function is (x, parameters) -> x+. The values of `jump` are expressions in the symbols of the map
     before it.

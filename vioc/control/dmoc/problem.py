@@ -107,9 +107,8 @@ class Problem:
         self._solvers: dict[Any, Solver] = {}
 
     def transcription(self, form: str = "auto") -> Transcription:
-        """Return the nonlinear program of this problem in a given form, such as "states".
-
-        `solve` lists the forms; "staged" is FATROP's.
+        """Return the nonlinear program of this problem in one of several forms.
+        The forms are those of `solve`, such as "states", and "staged" for the solver FATROP.
         """
         if form not in FORMS:
             raise ValueError(f"form: expected one of {', '.join(FORMS)}, got {form!r}")
@@ -200,7 +199,7 @@ class Problem:
             return self._solvers[key](w, p, limits, mu, nu, log, sizes.priced(t, w, p))
 
         def search(guess: Any, w: np.ndarray, known: Any) -> tuple[SolverOutcome, float, list[Stage]]:
-            """Solve problems with less and less smoothing of contact, beginning at a guess."""
+            """Solve programs with less and less smoothing of contact, starting from a guess."""
 
             def stage(
                 level: float, before: tuple[SolverOutcome, float] | None, last: bool
@@ -261,7 +260,7 @@ class Problem:
 
     @property
     def costs(self) -> list[Cost | None]:
-        """Costs of the phases, one for each."""
+        """Cost of each phase; None for a phase without a cost."""
         return [phase.cost for phase in self.phases]
 
     def refine(self, result: Result, factor: int, **options: Any) -> Result:
@@ -269,7 +268,7 @@ class Problem:
         return self.refined(factor).solve(result, **options)
 
     def sensitivity(self, result: Result) -> Sensitivity:
-        """Return the derivatives of a result's optimum by parameters."""
+        """Return the derivatives of an optimal solution with respect to parameters."""
         r = result.raw
         return sensitivity(r.transcription, r.w, r.mu, r.nu, r.p, (r.lower, r.upper), r.scales)
 
@@ -286,7 +285,9 @@ class Problem:
         return Problem(phases, self.jumps)
 
     def _limited(self, i: int, phase: Phase) -> Phase:
-        """Return a phase with the limits of its map, such as contact gaps, as constraints."""
+        """Return a phase in which the limits of its map are constraints.
+        An example of such limits are the gaps of contacts, which must not be negative.
+        """
         periodic = len(self.jumps) == len(self.phases)
         before, after = (
             self.maps[j % len(self.maps)].multiplier_names if 0 <= j < len(self.maps) or periodic else ()
@@ -306,7 +307,9 @@ class Problem:
     # -- starts ---------------------------------------------------------------------------------
 
     def _duals(self, guess: Any, t: Transcription) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the multipliers of a guess that solves the same program; otherwise None."""
+        """Return the multipliers of a guess that is a result of the same program.
+        Return None for any other guess.
+        """
         raw = guess.raw if isinstance(guess, Result) else None
         if raw is None or len(guess.phases) != len(self.phases):
             return None
@@ -314,7 +317,7 @@ class Problem:
         return (raw.mu.copy(), raw.nu.copy()) if len({*sizes}) == 1 else None
 
     def _start(self, guess: Any, t: Transcription, smoothing: float = 0.0) -> np.ndarray:
-        """Return initial values of all unknowns of the program from the user's guess."""
+        """Return initial values of all variables of the program from the user's guess."""
         if isinstance(guess, Result):
             if self._duals(guess, t) is not None:
                 return guess.raw.w.copy()
@@ -339,7 +342,9 @@ class Problem:
         return w
 
     def _limits(self, t: Transcription, initial: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the bounds of all unknowns, for another initial state if one is given."""
+        """Return the bounds of all variables of the program.
+        A given initial state replaces the one of the problem.
+        """
         low, high = t.lower.copy(), t.upper.copy()
         if initial is not None:
             phase, at = self.phases[0], t.layouts[0]
@@ -406,7 +411,9 @@ def _first_bad(block: FunctionBlock, w: np.ndarray, p: np.ndarray) -> tuple[str,
 
 
 def translated(settings: Mapping[str, Any], solver: str) -> dict[str, Any]:
-    """Convert options of IPOPT to those of another solver, as far as it has them."""
+    """Convert options of IPOPT to options of another solver.
+    Options that the other solver does not have are dropped.
+    """
     names = [n for n in settings if solver == "ipopt" or n.partition(".")[2] in OF_FATROP]
     return {f"{solver}.{n.partition('.')[2]}": settings[n] for n in names} if solver != "sqp" else {}
 
@@ -448,7 +455,7 @@ def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **
 
 
 def minimum_time(f: OneStepMap, weight: float = 1.0) -> Cost:
-    """Return the duration of a phase, s, times a weight, as a cost.
+    """Return a cost that is the duration of a phase, s, times a weight.
 
     The phase needs ``duration=(low, high)``.
 

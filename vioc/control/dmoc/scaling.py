@@ -47,14 +47,14 @@ class Scales(NamedTuple):
         return cls(np.ones(t.program.size), np.ones(t.program.rows), 1.0)
 
     def back(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Convert unknowns and multipliers from scaled units to those of the program."""
+        """Convert variables and multipliers from scaled units to those of the program."""
         return x * self.unknowns, y * self.cost / self.rows
 
     def grown(self, t: Transcription, w: np.ndarray) -> Scales | None:
-        """Return scales enlarged for unknowns that became large, or None if none did.
+        """Return scales that are enlarged for variables that became large in a search.
+        Return None if no variable exceeds its size by a factor `GROWN`.
 
-        `w` are the unknowns at the end of a search. A size is raised if an unknown exceeds it by a factor
-        `GROWN`; None is returned if none does.
+        `w` are the variables at the end of the search.
         """
         of_w = self.unknowns.copy()
         for at in t.layouts:
@@ -65,15 +65,17 @@ class Scales(NamedTuple):
         return self._replace(unknowns=of_w) if (of_w != self.unknowns).any() else None
 
     def priced(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
-        """Return the same scales with the unit of the cost set by its gradient at a guess."""
+        """Return the same scales, with the unit of the cost adapted to a guess.
+        The unit follows from the gradient of the cost there.
+        """
         return self._replace(cost=_price(t.program, w, p, self.unknowns))
 
 
 class Scaled:
     """Nonlinear program in scaled units, with its derivatives.
+    With variables w, constraints g and cost f of the original program, its own are w/s, g/r and f/c.
 
-    For unknowns w, rows g and cost f of the `SeparableProgram` it has w/s, g/r and f/c. Its parameter vector
-    holds the program's parameters, then s, r and c.
+    Its parameter vector holds the program's parameters, then s, r and c.
     """
 
     def __init__(self, program: SeparableProgram):
@@ -86,7 +88,7 @@ class Scaled:
 
     @staticmethod
     def values(p: np.ndarray, scales: Scales) -> np.ndarray:
-        """Return the parameter vector of the scaled program."""
+        """Return the parameter vector of the scaled program, which ends with the scales."""
         return np.concatenate([p, *scales[:2], [scales.cost]])
 
     @property
@@ -129,7 +131,7 @@ def _weighed(matrix: ca.MX, of_columns: ca.MX, of_rows: ca.MX) -> ca.MX:
 
 
 def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
-    """Return the scales of a program from the typical sizes of its motions at a guess.
+    """Return the scales of a program, from the sizes of states and inputs in a guess.
 
     An unknown or constraint without a known unit is scaled by its change when the other quantities change by
     their sizes. Programs with contact are not scaled: their smoothing is in m^2/s^2.
@@ -145,8 +147,7 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
     """Return the typical sizes of the states and inputs of each phase.
-
-    Their time is the duration of all phases.
+    Their unit of time follows from the duration of all phases.
     """
     lengths = [
         float(w[at.H[0]]) if at.H is not None else phase.length_limits[0]
@@ -160,7 +161,7 @@ def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
 
 
 def _told(phase: Phase) -> dict[str, np.ndarray]:
-    """Return the limits of a phase by name of the limited quantity."""
+    """Return all limits of a phase in a dict by the name of the limited quantity."""
     f, found = phase.map, dict[str, list[np.ndarray]]()
     inputs = [INPUTS + n for n in f.input_names]
     for names, sides in ((f.state_names, phase.state_limits), (inputs, phase.input_limits)):
@@ -172,14 +173,14 @@ def _told(phase: Phase) -> dict[str, np.ndarray]:
 
 
 def _quantity(name: str) -> str:
-    """Return the name of the quantity that a named constraint limits."""
+    """Return the name of the quantity that a constraint with a given name limits."""
     for prefix in OF_QUANTITIES:
         name = name.removeprefix(prefix)
     return name
 
 
 def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> None:
-    """Write the typical sizes of a phase's states, inputs and step lengths."""
+    """Write the typical sizes of a phase's states, inputs and step lengths to `of_w`."""
     at = t.layouts[i]
     for index, own in ((at.X, sizes.of_states), (at.W, sizes.of_states), (at.U, sizes.inputs)):
         of_w[index[index >= 0]] = np.broadcast_to(own, index.shape)[index >= 0]
@@ -190,7 +191,8 @@ def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> No
 def _of_rows(
     t: Transcription, i: int, sizes: Sizes, J: sp.csr_matrix, of_w: np.ndarray, of_g: np.ndarray
 ) -> None:
-    """Write the typical sizes of constraints, and of unknowns without a known unit.
+    """Write the typical sizes of a phase's constraints to `of_g`.
+    The sizes of variables without a known unit, such as multipliers, are written to `of_w`.
 
     J is the program's Jacobian in magnitudes. The size of an unknown without a known unit (a multiplier, for
     example) is the one that changes a constraint of a known unit by its size.
@@ -216,7 +218,7 @@ def _of_rows(
 
 
 def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
-    """Return the typical size of a named constraint; None if its unit is unknown."""
+    """Return the typical size of a constraint, None if its unit is unknown."""
     if name == STEP:
         return sizes.time
     if name.startswith(RATE):
@@ -226,10 +228,10 @@ def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
 
 
 def _price(program: SeparableProgram, w: np.ndarray, p: np.ndarray, of_w: np.ndarray) -> float:
-    """Return a unit of the cost, a power of 1000, from its gradient at the guess.
+    """Return the unit of the scaled cost, from the cost's gradient at the guess.
+    It is the power of 1000 in which the gradient is between 1 and 1000.
 
-    It is the power of 1000 in which the gradient is between 1 and 1000; if the gradient vanishes, the cost
-    of unknowns of their sizes is used.
+    If the gradient vanishes, the cost of variables of their sizes is used.
     """
     cost, slope = (np.asarray(part).ravel() for part in program.grad_f(w, p))
     size = max(float(np.abs(cost).max()), float(np.abs(of_w * slope).max(initial=0.0)))

@@ -1,4 +1,4 @@
-"""Derivatives of an optimum by parameters, from the KKT conditions.
+"""Derivatives of an optimum with respect to parameters, from the KKT conditions.
 
 They follow from the implicit function theorem; see docs/maths/dmoc.md, "Sensitivity by parameters".
 """
@@ -24,7 +24,8 @@ ACTIVE = 1e-6  # distance to a limit, over 1 + |limit| in units of sizes, below 
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity:
-    """First derivatives of an optimum by parameters and given initial states.
+    """First derivatives of an optimum.
+    They are with respect to parameters of the map and to given initial states.
 
     Attributes
     ----------
@@ -63,7 +64,7 @@ def sensitivity(
     limits: tuple[np.ndarray, np.ndarray],
     scales: Scales,
 ) -> Sensitivity:
-    """Solve the differentiated KKT conditions at an optimum for its derivatives."""
+    """Return the derivatives of an optimum, from its differentiated KKT conditions."""
     program = t.program
     g = np.asarray(program.values(w, p)[1]).ravel()
     J = program.jac_g(w, p)[1].sparse().tocsr()
@@ -116,7 +117,8 @@ def sensitivity(
 
 
 def _active(value: np.ndarray, low: np.ndarray, high: np.ndarray, dual: np.ndarray):
-    """Return masks of active limits: those with a multiplier, and those without one.
+    """Return two masks of active limits.
+    The first marks equations and limits with a nonzero multiplier, the second limits with a zero multiplier.
 
     At a solution either the distance to a limit or the multiplier is zero, up to the solver's tolerance; the
     larger of the two decides.
@@ -131,7 +133,8 @@ def _active(value: np.ndarray, low: np.ndarray, high: np.ndarray, dual: np.ndarr
 
 
 def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
-    """Return names of declared parameters, and a Jacobian of the program's parameters.
+    """Return the names of the maps' declared parameters.
+    The Jacobian of the program's parameter vector with respect to them is returned, too.
 
     The first output has their names; the second is the Jacobian of the program's parameter vector by them.
     """
@@ -144,10 +147,8 @@ def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
 
 
 def _by_given(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray):
-    """Return derivatives of Lagrangian and constraints by the program's parameters.
-
-    They are those of the Lagrangian, of its gradient and of the constraints g by the program's parameter
-    vector.
+    """Return derivatives with respect to the parameter vector of the program.
+    They are those of the Lagrangian, of its gradient, and of the constraints g.
     """
     program = t.program
     L_p = np.zeros(t.given.size)

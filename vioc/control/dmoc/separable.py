@@ -1,4 +1,5 @@
 """Nonlinear programs that are sums and stacks of small functions.
+Cost f and constraints g consist of function blocks, each of which is evaluated at many places j (samples).
 
     f = sum over blocks, j of l(w[I_j], p[K_j]),     g = stack over blocks, j of c(w[I_j], p[K_j])
 
@@ -22,9 +23,8 @@ OPTIONS = {"cse": True}
 
 @dataclass(frozen=True)
 class FunctionBlock:
-    """Small function that a nonlinear program evaluates at many samples.
-
-    Each evaluation is a place, with its own unknowns and parameters.
+    """Small function that a nonlinear program evaluates at many places (samples).
+    Each place has its own variables and parameters.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class FunctionBlock:
         assert self.lower.shape == self.upper.shape == (n, self.rows) and len(self.names) == self.rows
 
     def __len__(self) -> int:
-        """Number of evaluations of the function."""
+        """Number of places (samples) at which the block is evaluated."""
         return len(self.index)
 
     @property
@@ -78,26 +78,34 @@ class FunctionBlock:
 
     @cached_property
     def cost(self) -> ca.Function:
-        """CasADi function (v, p) that returns the cost of the block alone."""
+        """CasADi function (v, p) that returns the block's cost.
+        The arguments are the variables and parameters of one place.
+        """
         v, p = self._symbols
         return ca.Function("cost", [v, p], [self.function(v, p)[0]], OPTIONS)
 
     @cached_property
     def equations(self) -> ca.Function:
-        """CasADi function (v, p) that returns the constraints of the block alone."""
+        """CasADi function (v, p) that returns the block's constraints.
+        The arguments are the variables and parameters of one place.
+        """
         v, p = self._symbols
         return ca.Function("rows", [v, p], [self.function(v, p)[1]], OPTIONS)
 
     @cached_property
     def gradient(self) -> ca.Function:
-        """CasADi function (v, p) that returns the block's cost and its gradient (nv,)."""
+        """CasADi function (v, p) that returns the block's cost and its gradient (nv,).
+        The arguments are the variables and parameters of one place.
+        """
         v, p = self._symbols
         cost = self.function(v, p)[0]
         return ca.Function("gradient", [v, p], [cost, ca.gradient(cost, v)], OPTIONS)
 
     @cached_property
     def jacobian(self) -> ca.Function:
-        """CasADi function (v, p) that returns the block's constraints and their Jacobian."""
+        """CasADi function (v, p) that returns the block's constraints and their Jacobian.
+        The arguments are the variables and parameters of one place.
+        """
         v, p = self._symbols
         rows = self.function(v, p)[1]
         return ca.Function("jacobian", [v, p], [rows, ca.jacobian(rows, v)], OPTIONS)
@@ -119,10 +127,10 @@ class FunctionBlock:
 
     @cached_property
     def by_given(self) -> ca.Function:
-        """CasADi function of derivatives of the block by its parameters.
+        """CasADi function of the block's derivatives with respect to its parameters.
+        They are those of the Lagrangian, of its gradient, and of the constraints.
 
-        They are those of the Lagrangian sigma l + mu'c (1, np), of its gradient, and of the rows; arguments
-        are (v, p, sigma, mu).
+        The Lagrangian is sigma l + mu'c, its derivative is (1, np); arguments are (v, p, sigma, mu).
         """
         args, value = self._lagrangian()
         v, p = args[:2]
@@ -138,7 +146,8 @@ class FunctionBlock:
         return np.asarray(cost).ravel(), np.asarray(rows).T
 
     def slopes(self, w: np.ndarray, p: np.ndarray, size: int, given: int) -> tuple[Any, Any]:
-        """Return sparse Jacobians of the block's constraints by unknowns and parameters.
+        """Return Jacobians of the block's constraints at all places as sparse matrices.
+        They are with respect to the variables and to the parameters of the program.
 
         They are by all unknowns w, (n m, size), and by all parameters p, (n m, given), of the program.
         """
@@ -155,7 +164,7 @@ class FunctionBlock:
 
     @cached_property
     def _given_slope(self) -> ca.Function:
-        """CasADi function of the gradient of the block's Lagrangian by its parameters.
+        """CasADi function of the Lagrangian's gradient with respect to block parameters.
 
         It maps (v, p, mu) to the gradient (np,) of cost + mu'c.
         """
@@ -166,7 +175,7 @@ class FunctionBlock:
         return ca.Function("given_slope", [v, p, mu], [ca.densify(ca.gradient(value, p))], OPTIONS)
 
     def slope_by_given(self, w: np.ndarray, p: np.ndarray, mu: np.ndarray, size: int) -> np.ndarray:
-        """Return the gradient of the block's Lagrangian by all parameters of the program.
+        """Return the gradient of the block's Lagrangian with respect to all parameters.
 
         The Lagrangian is the sum of costs and mu'rows, with mu (n, m); the gradient is (size,).
         """
@@ -236,12 +245,16 @@ class SeparableProgram:
 
     @cached_property
     def values(self) -> ca.Function:
-        """CasADi function (w, p) that returns the cost f and the constraints g."""
+        """CasADi function (w, p) that returns the cost f and the constraints g.
+        w are the variables and p the parameters of the program.
+        """
         return ca.Function("values", [self.w, self.p], list(self._values))
 
     @cached_property
     def grad_f(self) -> ca.Function:
-        """CasADi function (w, p) that returns the cost f and its gradient."""
+        """CasADi function (w, p) that returns the cost f and its gradient.
+        w are the variables and p the parameters of the program.
+        """
         f, parts, targets = ca.MX(0), [], []
         for block in self.blocks:
             if block.has_cost:
@@ -255,7 +268,9 @@ class SeparableProgram:
 
     @cached_property
     def jac_g(self) -> ca.Function:
-        """CasADi function (w, p) that returns the constraints g and their Jacobian."""
+        """CasADi function (w, p) that returns the constraints g and their Jacobian.
+        w are the variables and p the parameters of the program.
+        """
         parts, rows, columns, values = [], [], [], []
         for i, block in enumerate(self.blocks):
             g, J = block.jacobian.map(len(block))(*self._gather(block))
@@ -311,9 +326,8 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _scatter_add(parts: list[ca.MX], targets: list[np.ndarray], size: int) -> ca.MX:
-    """Add values into a symbolic vector at given indices.
-
-    Entry t of the result (size,) is the sum of the parts with target t.
+    """Return a symbolic vector (size,) with values added at given indices.
+    Entry t is the sum of the parts with target t.
     """
     target = _joined(targets)
     if not len(target):

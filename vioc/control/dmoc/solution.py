@@ -97,7 +97,8 @@ def solution(
 
 
 def joined(jumps: Sequence[Any], runs: list[Trajectory]) -> tuple[Trajectory | None, str]:
-    """Join the phases to one trajectory, or return None and the reason why not.
+    """Join the trajectories of the phases to one trajectory.
+    If they do not join, return None and the reason.
 
     The reason is empty if there is only one phase.
     """

@@ -1,4 +1,6 @@
-"""Common interface of nonlinear programming solvers, with statuses and Ctrl-C."""
+"""Common interface of nonlinear programming solvers.
+The interface returns statuses and handles Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -68,9 +70,8 @@ class SolverOutcome:
     stats: dict[str, Any] = field(repr=False)
 
     def behind(self, first: SolverOutcome) -> SolverOutcome:
-        """Return this continued solve's outcome if it converged, else the `first` outcome.
-
-        Iterations and seconds are summed.
+        """Return the outcome of this solve if it converged, else that of the solve before.
+        Iterations and seconds of both are summed.
         """
         best = self if self.status is Status.CONVERGED else first
         own = self.iterations + first.iterations, self.seconds + first.seconds
@@ -127,7 +128,9 @@ class Watch(ca.Callback):
 
 @contextlib.contextmanager
 def _interruptible(watch: Watch) -> Iterator[None]:
-    """Make the first Ctrl-C end a solve after its iteration, and the second at once."""
+    """Context in which the first Ctrl-C ends a solve after its current iteration.
+    A second Ctrl-C interrupts at once.
+    """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
         yield

@@ -1,4 +1,4 @@
-"""Detection of contact gaps that are limited too tightly for a smoothed contact.
+"""Detection of contact gaps with limits too tight for the smoothing of contact.
 
 Such contacts would repel the bodies that rest on them. See docs/maths/contact_implicit.md, (7).
 """
@@ -18,7 +18,8 @@ ENTERS = 1e-6  # m; where limits force more penetration, room does not help
 
 
 def too_close(t: Transcription, smoothing: float) -> str:
-    """Return a warning if limits of gaps are too tight for the smoothing, else "".
+    """Return a warning if limits of contact gaps are too tight for the smoothing.
+    The text is empty if they are not.
 
     A gap of at most rho has an impulse of at least smoothing m h/(rho + give).
     """

@@ -1,4 +1,4 @@
-"""CasADi symbols from which one function of a nonlinear program is built."""
+"""CasADi symbols for a function that a program evaluates at many samples."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 class Stencil:
-    """Factory of the CasADi symbols from which one function of a program is built.
+    """Factory of the CasADi symbols of one function of a nonlinear program.
+    The function is evaluated at many samples (places); the symbols stand for variables and parameters at a
+    place.
 
-    The function is evaluated at many samples (places); the symbols stand for unknowns and parameters at a
-    place. Symbols are created on request.
+    Symbols are created on request.
 
     Parameters
     ----------
@@ -38,25 +39,29 @@ class Stencil:
         return self.node_at(phase, ahead, False) if self._at is None else self.fixed(phase, self._at + ahead)
 
     def fixed(self, phase: int, sample: int) -> SampleSymbols:
-        """Return the symbols of one fixed sample."""
+        """Return the symbols of the sample with a given index.
+        The sample is the same at all places where the function is evaluated.
+        """
         return self.node_at(phase, sample, True)
 
     def node_at(self, phase: int, k: int, fixed: bool) -> SampleSymbols:
-        """Return the symbols of a sample, fixed or relative to the current one.
-
-        The index k counts from the current sample unless `fixed`.
+        """Return the symbols of a sample with a fixed or a relative index.
+        The index k counts from the current sample unless `fixed` is True.
         """
         return self._nodes.setdefault((phase, k, fixed), SampleSymbols(self, phase, k, fixed))
 
     def unknown(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
-        """Return a symbol for unknowns whose indices a table lists by sample.
+        """Return a symbol for variables of the program at a sample.
+        A table lists the indices of these variables by sample.
 
         The table is (samples, size); a table with one row is used for all samples.
         """
         return self._symbol(self._unknowns, node, name, table)
 
     def given(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
-        """Return a symbol for parameters whose indices a table lists by sample."""
+        """Return a symbol for parameters of the program at a sample.
+        A table lists the indices of these parameters by sample.
+        """
         return self._symbol(self._given, node, name, table)
 
     def _symbol(self, entries: dict[Any, _Entry], node: SampleSymbols, name: str, table: np.ndarray) -> Any:
@@ -67,7 +72,7 @@ class Stencil:
         return entries[key].symbol
 
     def function(self, cost: Any, rows: Any) -> ca.Function:
-        """Build the function of the block from its cost and constraints.
+        """Build a CasADi function from expressions of its cost and constraints.
 
         It is (v, p) -> cost, rows. Symbols on which cost and constraints do not depend are dropped.
         """
@@ -85,16 +90,16 @@ class Stencil:
 
     @property
     def reach(self) -> int:
-        """Smallest offset (at most 0) from the current sample to a sample in use."""
+        """Smallest offset (at most 0) from the current sample to a sample that is used."""
         entries = [*self._unknowns.values(), *self._given.values()]
         return min((e.k for e in entries if not e.fixed), default=0)
 
     def index(self, samples: np.ndarray) -> np.ndarray:
-        """Return the indices (samples, numel) of the unknowns at each sample."""
+        """Return the indices of the function's variables at each given sample."""
         return _rows_at(self._unknowns, samples)
 
     def given_index(self, samples: np.ndarray) -> np.ndarray:
-        """Return the indices (samples, numel) of the parameters at each sample."""
+        """Return the indices of the function's parameters at each given sample."""
         return _rows_at(self._given, samples)
 
 
@@ -124,9 +129,8 @@ class SampleSymbols:
         return self.stencil.unknown(self, name, table)
 
     def section(self, name: str) -> Any:
-        """Return the symbol of a named section of the program's parameters at this sample.
-
-        The sections are those of `Given`.
+        """Return the symbol of a section of the program's parameters at this sample.
+        The sections are named as in the layout `Given`.
         """
         table = self.stencil.owner.given.index(self.phase, name)
         return self.stencil.given(self, name, table[None] if table.ndim == 1 else table)
@@ -202,7 +206,7 @@ class SampleSymbols:
 
 
 class _Entry:
-    """Symbol of unknowns or parameters, with the table of their indices by sample.
+    """Symbol of variables or parameters, with a table of their indices by sample.
 
     Its row in the table is a fixed sample, or an offset from the current sample.
     """
@@ -220,8 +224,8 @@ def _placed(size: int, *parts: tuple[list[int], Any]) -> Any:
 
 
 def _used(entries: dict[Any, _Entry], cost: Any, rows: Any, least: int = 0) -> dict[Any, _Entry]:
-    """Return the symbols on which cost or constraints depend.
-    If there are none, return the first `least` symbols.
+    """Return those symbols, with their tables, that occur in cost or constraints.
+    If there are none, return the first `least` ones.
     """
     expression = ca.vertcat(cost, rows)
     used = {key: e for key, e in entries.items() if ca.depends_on(expression, e.symbol)}
@@ -234,9 +238,8 @@ def _split(whole: Any, parts: list[Any]) -> list[Any]:
 
 
 def _rows_at(entries: dict[Any, _Entry], samples: np.ndarray) -> np.ndarray:
-    """Return the indices of the unknowns or parameters behind all symbols, by sample.
-
-    The rows of the symbols' tables are side by side (samples, total).
+    """Return the indices of the variables or parameters for which symbols stand.
+    The array (samples, total) has one row for each sample and the symbols side by side.
     """
     columns = [np.empty((len(samples), 0), int)]
     for e in entries.values():

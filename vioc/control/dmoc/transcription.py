@@ -111,7 +111,7 @@ class Transcription:
         return self.given.values(numbers)
 
     def contacts(self, i: int, least: float = 0.0) -> np.ndarray:
-        """Return the smoothing of a phase's contacts, and the offset of their gaps.
+        """Return the smoothing of a phase's contacts and the offset of their gaps.
 
         The array is (2,), or (0,) without contacts. The smoothing is the larger of the map's own and
         `least`. The offset (give) is 0 for the map's own; otherwise it is the height at which bodies hover
@@ -130,9 +130,8 @@ class Transcription:
         return min(own, default=None)
 
     def unknowns_of(self, i: int) -> list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]:
-        """Return names, indices and masks of the unknowns of a phase.
-
-        The three items are states, inputs, and further unknowns.
+        """Return names, indices and masks of the variables of a phase.
+        There are three such items: for states, for inputs, and for multipliers or contact variables.
         """
         phase, at = self.phases[i], self.layouts[i]
         f = phase.map
@@ -144,7 +143,7 @@ class Transcription:
         ]
 
     def names(self) -> tuple[list[str], list[str]]:
-        """Return the names of all unknowns and of all constraints, each with its sample."""
+        """Return the names of all variables and of all constraints, each with its sample."""
         unknowns, rows = [""] * self.program.size, [""] * self.program.rows
         for p, (phase, at) in enumerate(zip(self.phases, self.layouts, strict=True)):
             inner = tuple(f"implicit.{j}" for j in range(phase.quantities))
@@ -185,7 +184,7 @@ class Transcription:
         return low, high
 
     def _staged_order(self) -> np.ndarray:
-        """Return the order of constraints for the solver FATROP: by sample, defects first."""
+        """Return the order of constraints that FATROP needs: by sample, defects first."""
         keys = [
             np.stack(np.broadcast_arrays(b.samples[:, None], b.stage, np.arange(b.rows)), -1).reshape(-1, 3)
             for b in self.blocks
@@ -264,7 +263,8 @@ class Transcription:
             self._periodic(i)
 
     def _periodic(self, i: int) -> None:
-        """Add the equations of periodic states.
+        """Add the constraints on periodic states.
+        The last value equals the first one, plus a prescribed shift.
 
         For whole states with quaternions, q and -q are the same attitude: the error of the state vanishes,
         and first quaternions have norm 1, which steps preserve.
@@ -289,9 +289,8 @@ class Transcription:
         self._add(i, rows, [0], names, shift, shift)
 
     def _steps(self, i: int) -> None:
-        """Add the step equations of a phase and its running cost.
-
-        They are separate blocks, which have fewer derivatives.
+        """Add the equations of the steps of a phase, and its running cost.
+        They are separate functions of the program, which have fewer derivatives.
         """
         phase, at = self.phases[i], self.layouts[i]
         eq, n = phase.equations, phase.steps
@@ -339,9 +338,8 @@ class Transcription:
         return weight * (at(x, now, node) + at(x1, later, after)) / 2
 
     def _gaps(self, i: int) -> None:
-        """Add the defect equations between steps, in the form that FATROP needs.
-
-        They are the defects x[k+1] = w[k], and equal step lengths.
+        """Add the defects between successive steps as constraints for the solver FATROP.
+        They are x[k+1] = w[k], where w[k] is the end of step k, and equal step lengths.
         """
         phase, at = self.phases[i], self.layouts[i]
         if not at.staged:
@@ -356,10 +354,7 @@ class Transcription:
         self._add(i, rows, np.arange(phase.steps), names, stage=GAP)
 
     def _quantities(self, i: int) -> None:
-        """Add the linear equations that define velocities as unknowns of the program.
-
-        They are the velocities of `Phase.lifts`.
-        """
+        """Add the linear equations that define velocities as variables of the program."""
         phase, inner = self.phases[i], self.phases[i].map.mechanism.implicit
         samples = np.flatnonzero((self.layouts[i].V >= 0).any(axis=1))
         if inner is None or not len(samples):
@@ -371,7 +366,7 @@ class Transcription:
         self._add(i, rows, samples, [f"implicit.{j}" for j in range(phase.quantities)])
 
     def _rows(self, i: int, where: str, by_step: bool, members: list[tuple[PathConstraint, int]]) -> None:
-        """Add those constraints of a phase that hold at the same samples."""
+        """Add the constraints of a phase that hold at the same samples."""
         phase = self.phases[i]
         f, n = phase.map, phase.steps
         samples = {"start": np.array([0]), "end": np.array([n]), "path": np.arange(n + (not by_step))}[where]
@@ -397,7 +392,9 @@ class Transcription:
         self._add(i, rows, samples, [name for c, _ in members for name in c.row_names], lower, upper)
 
     def _state_limits(self, i: int) -> None:
-        """Add the limits and the given ends of eliminated states as constraints."""
+        """Add constraints for the limits of eliminated states.
+        These include given values at the ends.
+        """
         phase, at = self.phases[i], self.layouts[i]
         low, high = phase.state_limits
         groups: dict[tuple[int, ...], list[int]] = {}
@@ -426,10 +423,7 @@ class Transcription:
         self._add(i, cost, [phase.steps])
 
     def _rates(self, i: int) -> None:
-        """Add the limits of the rates of inputs.
-
-        They are lower <= (u[k+1] - u[k]) / h <= upper.
-        """
+        """Add the limits of the inputs' rates: lower <= (u[k+1] - u[k]) / h <= upper."""
         phase = self.phases[i]
         names, n = phase.map.input_names, phase.steps
         which = list(phase.rate_limits)
@@ -443,9 +437,8 @@ class Transcription:
     # -- ends of constrained mechanisms ---------------------------------------------------------
 
     def _given_end_rows(self, i: int) -> list[int]:
-        """Return the holonomic constraints at the end that given final states determine.
-
-        These rows h(x_N) = 0 depend only on given end states.
+        """Return the holonomic constraints that the given final state already determines.
+        They are indices of equations h(x_N) = 0 of the last step.
         """
         phase = self.phases[i]
         _, depends = constraint_values(phase.map) if phase.unknowns else ([], [])
@@ -455,8 +448,7 @@ class Transcription:
         return [names.index(f"h.{c}") for c in settled if f"h.{c}" in names]
 
     def _consistent_start(self, i: int, linked: frozenset[str]) -> None:
-        """Add the holonomic constraints of a free initial state.
-
+        """Add the holonomic constraints on a partly free initial state.
         They are h(q_0) = 0 and Dh(q_0) p_0 = 0 where the given states do not imply them.
         """
         phase = self.phases[i]
@@ -472,10 +464,10 @@ class Transcription:
     # -- joints between phases ------------------------------------------------------------------
 
     def _link(self, i: int, jump: Mapping[str, Any] | None) -> frozenset[str]:
-        """Add the equations that join phase i to the phase before it.
+        """Add the equations of a phase's first state, from the end of the phase before.
+        The names of the states that they determine are returned.
 
-        The phase before the first one is the last one. The equations give x_0 from the last state before.
-        Returns the names of the determined states.
+        The phase before the first one is the last one.
         """
         before, after = self.phases[i - 1].map, self.phases[i].map
         jump = dict(jump or {})
@@ -496,5 +488,7 @@ class Transcription:
 
 
 def _entries(columns: list[int], stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
-    """Return selected components of a state as constraints, with zero cost."""
+    """Return selected components of a state as constraints of a function.
+    The cost of the function is zero.
+    """
     return ca.SX(0), node.x[columns]

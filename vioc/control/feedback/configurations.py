@@ -1,6 +1,5 @@
-"""Observer that computes the momentum from measured configurations.
-
-The momentum follows from the discrete Legendre transform, [S] II.
+"""Observer that computes momenta from measured configurations.
+The momenta follow from the discrete Legendre transform, [S] II.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Propagation of the state's covariance along a trajectory.
-
-The loop is open, closed by state feedback, or closed by feedback of a filter's estimate.
+The loop is open, or closed by feedback of the state or of a Kalman filter's estimate.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from vioc.runs.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class Covariance:
-    """Covariance of the deviation from a trajectory at each sample, to first order.
+    """Covariance of the state's deviation from a trajectory at each sample.
+    It is exact to first order, since it is computed from the linearized map.
 
     Attributes
     ----------

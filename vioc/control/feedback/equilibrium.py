@@ -37,7 +37,8 @@ Equations = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """Equilibrium of a map: state and input with f(x, u) = x; an argument of `dlqr`.
+    """Equilibrium of a map: state and input with f(x, u) = x.
+    It can be an argument of `dlqr`, for a regulator.
 
     Attributes
     ----------
@@ -71,7 +72,7 @@ class Equilibrium:
 
     @property
     def verdict(self) -> str:
-        """Stability of the equilibrium, from the eigenvalues of the linearization.
+        """Stability of the equilibrium as a word, from eigenvalues of its linearization.
 
         It is asymptotically stable, unstable, or marginal (undecided). It is undecided for maps that depend
         on time.
@@ -101,7 +102,7 @@ class Equilibrium:
 
 
 def _shown(pairs: list[tuple[str, float]]) -> list[str]:
-    """Return texts "name = value" of the first values, and the count of the others."""
+    """Return texts "name = value" of the first pairs, and the number of other pairs."""
     plain = zip((n for n, _ in pairs), without_noise([v for _, v in pairs]), strict=True)
     more = [f"{len(pairs) - SHOWN} more"] if len(pairs) > SHOWN else []
     return [f"{n} = {v:.6g}" for n, v in [*plain][:SHOWN]] + more
@@ -206,7 +207,8 @@ def equilibrium(
 def _settled(
     f: OneStepMap, x: np.ndarray, u: np.ndarray, entries: set[str], targets: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return an equilibrium with contact near a guess, or the guess if none is found.
+    """Return an equilibrium with contact near a guess.
+    Return the guess if none is found.
 
     The equilibrium is a periodic motion of one step, found while the smoothing of contact decreases.
     """
@@ -237,7 +239,7 @@ def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndar
 
 
 def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str], dict[str, float]]:
-    """Return the initial guess of an equilibrium search, and the values kept fixed.
+    """Return the initial guess of an equilibrium search and the fixed values.
 
     Returns x, u, the names of fixed states and inputs, and the values of other fixed quantities by name.
     """
@@ -282,7 +284,9 @@ def _inputs(f: OneStepMap) -> tuple[str, ...]:
 
 
 def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float]) -> np.ndarray:
-    """Return the guessed state, with fixed values inserted if such a state exists."""
+    """Return the guessed state, in which fixed values replace guessed ones.
+    Return the guess unchanged if no such state exists.
+    """
     guess, hold = ({n: v for n, v in d.items() if n not in _inputs(f)} for d in (guess, hold))
     try:
         return f.state({**guess, **hold})
@@ -291,7 +295,7 @@ def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float])
 
 
 def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) -> Equations:
-    """Return a function for the values and Jacobian of expressions at a state.
+    """Return a function that evaluates expressions of the state and their Jacobian.
 
     The Jacobian is by errors of the state. With names, angles in `wrap` are taken the short way round.
     """
@@ -311,7 +315,8 @@ def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) 
 
 
 def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
-    """Return the residual function of an equilibrium, and the number of multipliers.
+    """Return the function of the residuals that are zero at an equilibrium.
+    The number of multipliers among its variables is returned, too.
 
     The function of w = (x, u[, multipliers]) returns residuals and their Jacobian by the error of w.
     """
@@ -349,8 +354,7 @@ def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
 
 
 def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarray:
-    """Return magnitudes of errors, inputs and multipliers, which scale the search.
-
+    """Return typical sizes of errors, inputs and multipliers, which scale the search.
     They help if momenta in SI units are far from 1.
     """
     lin = f.linearize(x, u)
@@ -360,7 +364,9 @@ def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarra
 
 
 def _lengths(M: np.ndarray, axis: int) -> np.ndarray:
-    """Return norms of a matrix's rows (axis 1) or columns (axis 0), 1 for zero ones."""
+    """Return the norms of a matrix's rows (axis 1) or columns (axis 0).
+    Zero norms are replaced by 1.
+    """
     found = np.linalg.norm(M, axis=axis)
     return np.where(found > 0, found, 1.0)
 

@@ -24,7 +24,9 @@ from vioc.runs.trajectory import Trajectory
 
 
 def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
-    """Raise ValueError unless a measurement has the filter's step and parameters."""
+    """Raise ValueError unless sensors have the step length and parameters of a map.
+    The map is that of the filter.
+    """
     check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
     for name, value in measurement.map.parameters.items():
         if (own := f.parameters.get(name, value)) != value:
@@ -35,7 +37,7 @@ def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
 
 
 def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Kalman gain and the covariance after a measurement (Joseph's form).
+    """Return the Kalman gain and the error covariance after a measurement.
 
     Shapes (n, n), (ny, n), (ny, ny) -> (n, ny), (n, n).
     """
@@ -51,7 +53,8 @@ def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray,
 
 
 def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the state correction from a measurement, and the covariance after it.
+    """Return the correction of the state by a measurement.
+    The covariance after the measurement is returned, too.
 
     d (ny,) is the innovation, NaN where a measurement is missing; the correction is (n,).
     """
@@ -64,7 +67,7 @@ def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tup
 
 @dataclass(frozen=True)
 class KalmanFilter:
-    """Kalman filter with precomputed gains, whose estimates are propagated by the map.
+    """Kalman filter with precomputed gains; the map predicts the estimated states.
 
     After a missing measurement, the covariance and gains are computed online until the covariance agrees with
     the table again.
@@ -132,7 +135,9 @@ class KalmanFilter:
         return Estimate(x, self.before[after] if _same(P, self.before[after]) else P)
 
     def formula(self) -> ObserverFormula | None:
-        """Return the filter as symbolic expressions; None if measurements are missing."""
+        """Return the filter as symbolic expressions.
+        Return None if some quantity is not measured at every sample.
+        """
         ny = self.L.shape[2]
         if not self.measurement.always:
             return None
@@ -159,7 +164,6 @@ class KalmanFilter:
 
     def row(self, k: int, last: bool = False) -> int:
         """Return the index of the filter gain for sample k; ValueError if there is none.
-
         With `last`, samples after the last gain use the last gain.
         """
         if self.steady:
@@ -177,7 +181,7 @@ class KalmanFilter:
 
 
 def _same(P: np.ndarray | None, table: np.ndarray) -> bool:
-    """Return True if a covariance equals a tabulated one to rounding.
+    """Return True if a covariance equals a tabulated one up to rounding.
 
     Each element is compared relative to the standard deviations of its two errors.
     """

@@ -241,7 +241,7 @@ class ClosedLoop:
 
     @cached_property
     def _sensors(self) -> Any:
-        """Sensors of the observer, evaluated on the plant instead of the observer's model."""
+        """Sensors of the observer for the plant, instead of for the observer's own map."""
         measurement = self.observer and self.observer.measurement
         return measurement and measurement.on(self.plant)
 

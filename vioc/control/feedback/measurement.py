@@ -111,7 +111,9 @@ class Measurement:
         return _rebuild, (self.map, self.names, self._noise, wrapped, self.resolution, self._every)
 
     def check_noisy(self, what: str) -> None:
-        """Raise ValueError if a sensor has variance 0, where residuals are divided by it."""
+        """Raise ValueError if a sensor has variance 0.
+        The caller `what`, such as an estimator, divides residuals by standard deviations.
+        """
         exact = [n for n, v in zip(self.names, np.diag(self.V), strict=True) if not v > 0]
         if exact:
             raise ValueError(
@@ -162,7 +164,9 @@ class Measurement:
 
     @property
     def key(self) -> tuple:
-        """Identifier of these sensors without their covariance, for reuse of functions."""
+        """Identifier of these sensors without their covariance.
+        Functions built for sensors with equal identifiers are reused.
+        """
         return self.names, *self.wrapped.tolist(), *self.resolution.tolist()
 
     @property
@@ -186,7 +190,7 @@ class Measurement:
         return x
 
     def reading(self, y: Any) -> np.ndarray:
-        """Return a checked measurement (ny,) or (N, ny), with NaN for missing values."""
+        """Check a measurement (ny,) or (N, ny) and return it, with NaN for missing values."""
         if isinstance(y, Mapping):
             raise ValueError(
                 f"measurement: expected an array in the order {', '.join(self.names)}, got a dict of "
@@ -211,7 +215,9 @@ class Measurement:
         return C @ retract_jacobian(self.map, x)
 
     def innovation(self, x: np.ndarray, y: Any) -> np.ndarray:
-        """Return the innovation y - g(x), angles in [-pi, pi]; NaN where y is NaN."""
+        """Return the innovation y - g(x), the measurement minus the expected one.
+        Angles are in [-pi, pi]; it is NaN where y is NaN.
+        """
         return self._apart(self.reading(y), self(x))
 
     def linearized(self, x: np.ndarray, y: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -260,7 +266,7 @@ def root(covariance: np.ndarray) -> np.ndarray:
 
 
 def retract_jacobian(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return the Jacobian of the state with respect to its tangent-space error.
+    """Return the Jacobian of the state with respect to its error.
 
     It is D_dx retract(x, dx) (nx, ndx), by central differences of order 4.
     """

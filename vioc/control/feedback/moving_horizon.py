@@ -41,7 +41,7 @@ CLOSED = 1e-2  # largest residual of an unfinished estimate, over 1 + |x|
 
 @dataclass(frozen=True)
 class Window:
-    """Estimate of a moving-horizon estimator, with the data of its window.
+    """Estimate of a moving-horizon estimator, with the measurements of its window.
 
     Attributes
     ----------
@@ -159,7 +159,8 @@ class MovingHorizon:
 
     @cached_property
     def _cost(self) -> Cost:
-        """Cost of the estimation: squared noise and squared residuals.
+        """Cost of the estimation problem: squared process noise and squared residuals.
+        The residuals are those of the measurements.
 
         It is 1/2 |w|^2 + 1/2 |R (y - g(x))|^2. The measurements y and R, a root of V^-1 for the available
         measurements, are references of the cost. See (MH 1).
@@ -234,7 +235,7 @@ class MovingHorizon:
     # -- optimal control problem of one sample --------------------------------------------------
 
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the known inputs and noise matrices of the steps in the window.
+        """Return the known inputs and the noise matrices of the steps in the window.
 
         Step 0 leads from the prior to the first state. The last c - 1 steps are steps of the map; the steps
         between keep the state. See (MH 2).
@@ -253,12 +254,14 @@ class MovingHorizon:
         return U, G, S, taken
 
     def _soft(self, belief: Window) -> float:
-        """Return a regularization that is small compared with the smallest variance."""
+        """Return the regularization of the search for an estimate.
+        It is small compared with the smallest variance of process noise and prior.
+        """
         variances = np.concatenate([np.diag(self.W), np.diag(belief.prior[1])])
         return min(SOFT, SOFTER * float(variances[variances > 0].min(initial=np.inf)))
 
     def _guess(self, belief: Window, c: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the previous solution shifted by one sample, as the next guess.
+        """Return the solution at the previous sample, shifted by one, as the next guess.
 
         The noise of step 0 leads from the prior to the first state.
         """
@@ -274,7 +277,7 @@ class MovingHorizon:
         return X, W
 
     def _data(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the data of the cost: measurements, and weights of their residuals.
+        """Return the references of the cost: measurements and weights of their residuals.
 
         The weights are roots of V^-1. Measured angles are on the same turn as the guess.
         """
@@ -295,9 +298,8 @@ class MovingHorizon:
         return np.concatenate([path[1:].ravel(), path[-1], y[n:]])
 
     def _covariances(self, X: np.ndarray, Y: np.ndarray, lin: Linearization) -> np.ndarray:
-        """Return the covariance of the last state's error.
-
-        See (MH 4).
+        """Return the covariance of the error of the last estimated state.
+        See docs/maths/feedback.md, (MH 4).
         """
         M, c, A, B = self.horizon, len(Y), lin.A, lin.B
         C = self.measurement.jacobian(X)
@@ -327,7 +329,7 @@ class MovingHorizon:
         return x, 0.5 * (P + P.T)
 
     def _prior_by_filter(self, k: int, belief: Window, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the next window's prior by one step of the extended Kalman filter.
+        """Return the prior of the next window, by one step of an extended Kalman filter.
 
         The filter is linearized at the present prior.
         """
@@ -345,7 +347,7 @@ def slim_root(covariance: np.ndarray) -> np.ndarray:
 
 
 def _failure(search: Interior) -> str:
-    """Return the reason why a search yielded no estimate, "" if it yielded one."""
+    """Return the reason why a search yielded no estimate, or "" if it yielded one."""
     point, level = search.now.point, search.level
     if search.status in (Status.CONVERGED, Status.ACCEPTABLE):
         return ""

@@ -23,8 +23,7 @@ from vioc.runs.steps import check_steps
 
 class SteadyTarget(NamedTuple):
     """Target state (nx,) and input (nu,) to which a feedback law regulates.
-
-    `left` is the largest residual of the equilibrium and the fixed quantities.
+    `left` is the largest residual of the conditions that define the target.
     """
 
     x: np.ndarray
@@ -90,7 +89,9 @@ class OffsetFree(Law):
         return SteadyTarget(self.law.X[0], self.law.U[0])
 
     def apply(self, k: int, x: np.ndarray, memory: SteadyTarget) -> tuple[np.ndarray, SteadyTarget]:
-        """Return the control input for an estimated extended state, and the new target."""
+        """Return the control input and the new target.
+        x is the estimated state, extended by disturbances and parameters.
+        """
         i, (state, constants) = self.law.row(k), self.map.split(x)
         if self.names:
             target = self._next(memory, constants)

@@ -62,7 +62,7 @@ class ScheduledLaw(Law):
 
     @classmethod
     def of(cls, regulators: Sequence[Any], by: str) -> ScheduledLaw:
-        """Return the gain-scheduled law that interpolates given steady regulators.
+        """Return the gain-scheduled law that interpolates between steady regulators.
 
         They may be in any order.
         """
@@ -125,7 +125,9 @@ class ScheduledLaw(Law):
 
 
 class Applied(NamedTuple):
-    """Memory of a rate-limited law: the last input, and the unlimited law's memory."""
+    """Memory of a rate-limited law.
+    It contains the last input, and the memory of the law whose inputs are limited.
+    """
 
     law: Any
     u: np.ndarray | None

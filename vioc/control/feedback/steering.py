@@ -39,6 +39,7 @@ SHARE = 1e-2  # share of the proof of infeasibility above which a limit is named
 @dataclass(frozen=True)
 class SteeredCovariance:
     """Feedback of least cost that keeps standard deviations within limits.
+    The standard deviations are those of states and inputs along a trajectory.
 
     Attributes
     ----------
@@ -67,7 +68,9 @@ class SteeredCovariance:
     iterations: int = 0
 
     def as_law(self) -> StateLaw:
-        """Return the feedback law for a `ClosedLoop`, which also needs the `observer`."""
+        """Return the feedback law for a `ClosedLoop`.
+        If the design has a Kalman filter, the loop also needs it, see `observer`.
+        """
         return self.regulator.as_law()
 
     def std(self, name: str) -> np.ndarray:
@@ -101,7 +104,7 @@ def steer_covariance(
     measurement: Measurement | None = None,
     tolerance: float = 1e-6,
 ) -> SteeredCovariance:
-    """Find gains of least expected cost that keep standard deviations within limits.
+    """Find feedback gains of least expected cost under limits on standard deviations.
 
         minimize  E sum over k < N of z'Qz + v'Rv  +  z_N' Qf z_N     over  v_k = -K_k z_k
         subject to  P_N <= final,  |y_d - bound| >= sigmas (y'P_k y)^(1/2)
@@ -191,7 +194,7 @@ def steer_covariance(
 
 
 class _VarianceRows:
-    """Limits on standard deviations, converted to limits on variances.
+    """Limits on standard deviations, in the form of limits on variances.
 
     Each limit is scaled to unit variance, after the variance of the filter's error is subtracted.
     """
@@ -294,7 +297,9 @@ class _VarianceRows:
         return prices
 
     def unreachable(self, problem: VarianceProblem, verdict: Unreachable) -> str:
-        """Return the error text for limits that exclude each other, with least values."""
+        """Return the error text for limits that cannot be satisfied together.
+        It also gives the smallest standard deviation that is possible for each limit alone.
+        """
         named = [*self.states, *self.inputs]
         (mu, L), total = verdict.multipliers, verdict.multipliers.total
         shares: dict[str, list[int]] = {}

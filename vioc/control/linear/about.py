@@ -1,4 +1,4 @@
-"""Equilibria and trajectories about which regulators and analyses are made."""
+"""Checks of equilibria and trajectories about which a map is linearized."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.nda
 
 
 def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
-    """Check that a trajectory is one of a map; return the map with its step length.
+    """Check that a trajectory belongs to a map; return the map with its step length.
 
     If the trajectory's steps are not equal, the result is the map itself.
 
@@ -78,6 +78,8 @@ def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
 
 
 def check_timeless(f: OneStepMap, what: str, instead: str) -> None:
-    """Raise ValueError if the map depends on time, so that a linearization may change."""
+    """Raise ValueError if the map depends explicitly on time.
+    Its linearization about a point is then not constant.
+    """
     if f.depends_on_time:
         raise ValueError(f"{what}: steps of {f!r} depend on time; use {instead}")

@@ -30,9 +30,8 @@ SMOOTH = 1e-3  # largest relative change of a derivative that is not rounding
 
 @dataclass(frozen=True)
 class LinearSystem:
-    """Linearization of a map about an equilibrium or a trajectory.
-
-    It is z_{k+1} = A_k z_k + B_k v_k with coordinates z = T_k' dx in bases T_k.
+    """Linearization z_{k+1} = A_k z_k + B_k v_k of a map about a point or trajectory.
+    z = T_k' dx are coordinates of the error dx of the state in a basis T_k, and v_k changes of the input.
 
     Attributes
     ----------
@@ -81,6 +80,9 @@ class LinearSystem:
 
     def _check_seen(self, C: np.ndarray, names: Sequence[str]) -> None:
         """Raise ValueError if outputs depend on directions that the coordinates omit.
+        These are idle directions (see `tangent_basis`): errors of the state that no step uses.
+
+        Such outputs would be zero in the coordinates.
 
         These are idle directions (`tangent_basis`); such outputs would be zero in the coordinates.
         """
@@ -182,7 +184,7 @@ def _stretched(run: Trajectory, by: float) -> Trajectory:
 
 
 def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (x, u) if it is an equilibrium at all times; otherwise raise ValueError."""
+    """Return (x, u) if it is an equilibrium at all times, else raise ValueError."""
     check_timeless(f, "about a state", "a trajectory, or the map whose turn it is then")
     x, u = about
     moved = np.abs(f.difference(x, f.step(x, u)))
@@ -197,7 +199,7 @@ def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tu
 
 
 def check_closed(f: OneStepMap, run: Trajectory) -> float:
-    """Return the distance of a periodic trajectory's end from its start.
+    """Return the distance between first and last state of a periodic trajectory.
 
     It is relative to 1 + |x|. Raises ValueError if it is too large.
     """
@@ -221,7 +223,9 @@ def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.n
 
 
 def sizes(value: Any, names: Sequence[str], what: str, prefix: str = "") -> np.ndarray:
-    """Return positive magnitudes (n,) from a number, an array or names, by default 1."""
+    """Return positive magnitudes (n,), given as a number, an array or by name.
+    The default is 1.
+    """
     value = in_order(value, names, what, 1.0, prefix=prefix)
     array = check_array(
         np.broadcast_to(value, (len(names),)) if np.ndim(value) == 0 else value, (len(names),), what, names

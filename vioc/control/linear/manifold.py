@@ -50,6 +50,7 @@ def has_manifold(f: OneStepMap) -> bool:
 
 def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
     """Return an orthonormal basis of the errors of a state that constraints allow.
+    Errors without effect on the future motion are excluded, too.
 
     It spans the reduced tangent space.
 
@@ -111,7 +112,7 @@ def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) 
 
 
 def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a linearization restricted to the errors that constraints allow.
+    """Return a linearization in coordinates of the errors that constraints allow.
 
     It is T[k+1]' A[k] T[k] and T[k+1]' B[k], in coordinates z = T' dx.
 
@@ -172,12 +173,11 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
 
 def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return linear conditions that define the reduced tangent space at given states.
-    Its errors satisfy the constraints and affect later steps.
+    Its errors satisfy the constraints and affect the future motion.
 
-    The errors are consistent and affect the future. At each state the conditions (c, ndx) are the derivatives
-    of the constraints by errors, and the kernel of A among errors that satisfy them. Idle directions,
-    returned second, span the part of that kernel that has no effect on a multiplier and that no constraint
-    excludes.
+    At each state the conditions (c, ndx) are the derivatives of the constraints by errors, and the kernel of
+    A among errors that satisfy them. Idle directions, returned second, span the part of that kernel that has
+    no effect on a multiplier and that no constraint excludes.
     """
     G = _error_constraints(f)(np.ascontiguousarray(X), theta)[0]
     lin = f.derivatives.linearize(f.steps_at(X, np.array([f.rest_input(x) for x in X])))
@@ -212,7 +212,9 @@ def constraint_expressions(f: OneStepMap) -> list[ca.SX]:
 
 
 def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
-    """Return the expression of the constraint that a multiplier belongs to, or None."""
+    """Return the expression of the constraint with a given multiplier.
+    Return None if there is no such constraint.
+    """
     full = "h." + name
     return f.quantity(full) if full in f.quantities.names() else None
 
@@ -220,9 +222,9 @@ def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
 @lru_cache(maxsize=4)
 def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
     """Return linear conditions that the errors of a constrained state must satisfy.
+    Their null space is the reduced tangent space.
 
-    Their null space is the reduced tangent space. They are a function (x, parameters) -> (c, nx), returned
-    with its sparsity.
+    They are a function (x, parameters) -> (c, nx), returned with its sparsity.
     """
     x, names = f.symbols.x, f.state_names
     moments = _momenta(f)
@@ -249,7 +251,7 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
 
 
 def _momenta(f: OneStepMap) -> dict[str, int]:
-    """Return the indices of the momenta of configurations among the states."""
+    """Return the index of the momentum of each configuration among the states."""
     names = f.state_names
     return {n[2:]: i for i, n in enumerate(names) if n.startswith("p.") and n[2:] in names}
 
@@ -260,7 +262,8 @@ def _equations(f: OneStepMap) -> ca.Function | None:
 
 
 def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
-    """Return conditions that exclude momenta which velocity constraints absorb.
+    """Return linear conditions that exclude errors of momenta without effect.
+    The impulses of velocity constraints absorb these errors.
 
     They are rows (1, nx) with A of A(q) dq = 0, derived from the step's equations, in which p and the
     impulses are added to each other.

@@ -34,8 +34,8 @@ def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
 
 def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX]:
     """Return gradient and Hessian of a scalar expression.
-
-    Derivatives are taken by (error of the state, others). The gradient is a column.
+    Derivatives are taken with respect to the error of the state and other variables; the gradient is a
+    column.
     """
     moved, by, e = _by_error(f, scalar, *others)
     found = _lifted(f, moved)
@@ -57,6 +57,10 @@ def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
     """Return gradient and Hessian-vector product of a scalar expression.
+    Derivatives are taken with respect to the error of the state and other variables.
+
+    Returns the gradient, the symbols of a direction d (ndx + ...,), and the Hessian times d, which is a short
+    expression even if the Hessian is not.
 
     Derivatives are taken by the state's error and other variables. Returns the gradient, the symbols of a
     direction d (ndx + ...,), and the Hessian times d, which is a short expression even if the Hessian is not.
@@ -80,7 +84,8 @@ def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def _by_error(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX | None]:
-    """Return an expression at a perturbed state, and the variables of differentiation.
+    """Return an expression as a function of the state's error.
+    The variables of differentiation are returned, too.
 
     The third value is the symbol of the error, which is to be set to zero after differentiation, or None if
     errors are differences of states.
@@ -96,11 +101,10 @@ def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
 
 
 def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
-    """Return an expression with symbols for quantities that solve linear equations.
-    None if it contains no such quantity.
+    """Replace implicit quantities in an expression by symbols.
+    They solve linear equations, such as velocities given momenta; return None if there are none.
 
-    Returns `Mechanism.implicit`, quantities that solve linear equations, and the expression; None if it
-    contains none of them.
+    Returns `Mechanism.implicit` and the expression.
     """
     inner = f.mechanism.implicit if f.ndx == f.nx else None
     lifted = None if inner is None else inner.lifted(expression)
@@ -108,6 +112,8 @@ def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
 
 
 def _first(inner: Implicit, by: ca.SX) -> ca.SX:
-    """Return the Jacobian, by the state, of quantities that solve linear equations."""
+    """Return the Jacobian of implicit quantities with respect to the state.
+    These quantities solve linear equations, such as velocities given momenta.
+    """
     F = inner.first()
     return ca.horzcat(F, ca.SX(F.shape[0], by.numel() - F.shape[1]))

@@ -1,4 +1,4 @@
-"""Checked weights, given as a number, a diagonal, a matrix or by name."""
+"""Checks of weights, which are given as a number, a diagonal, a matrix or by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vioc.names import INPUTS, by_quantity, in_order, quantity_name
 def weight_matrix(
     value: Any, names: Sequence[str], what: str, *, definite: bool = False, prefix: str = ""
 ) -> np.ndarray:
-    """Return a checked symmetric weight matrix on named quantities.
+    """Return a symmetric weight matrix for named quantities, after checks.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definit
 
 
 def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
-    """Return a checked semi-definite weight (ndx, ndx) on the errors of the state."""
+    """Return a positive semi-definite weight (ndx, ndx) on errors, after checks."""
     names = f.space.error_names
     if isinstance(value, Mapping):
         value = by_quantity(f, value, what, names)
@@ -160,7 +160,7 @@ def named_jacobians(
 
 
 def input_weight(f: OneStepMap, value: Any, what: str, *, definite: bool = False) -> np.ndarray:
-    """Return a checked weight matrix (nu, nu) on the inputs.
+    """Return a weight matrix (nu, nu) on the inputs, after checks.
 
     Names are ``NAME`` or ``u.NAME``; other arguments are those of `weight_matrix`.
     """

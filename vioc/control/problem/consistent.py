@@ -12,7 +12,8 @@ from vioc.maps.protocol import OneStepMap
 
 
 def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[list[ca.SX], list[set[str]]]:
-    """Return the holonomic constraints of a map, with the variables of each.
+    """Return the holonomic constraints of a map as expressions.
+    The names of the states and free parameters in each constraint are returned, too.
 
     The constraints are expressions h. Variables are states and free `parameters`. Both lists are empty
     without constraints, and if errors are not differences of states.
@@ -32,8 +33,7 @@ def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[
 
 def across_constraints(f: OneStepMap) -> list[str]:
     """Return the names of the momenta of variables in holonomic constraints.
-
-    The components of these momenta across the constraints are free.
+    The components of these momenta normal to the constraints have no effect on the motion.
     """
     _, depends = constraint_values(f)
     bound = {f"p.{name}" for names in depends for name in names}
@@ -48,6 +48,7 @@ def loose_start(
     before: frozenset[str] = frozenset(),
 ) -> dict[str, ca.SX]:
     """Return the holonomic constraints that a partly free initial state must satisfy.
+    Constraints that the given states already imply are omitted.
 
     They are h(q_0) = 0 and Dh(q_0) p_0 = 0, unless the given states imply them; free parameters leave them
     open, too. A momentum across a constraint moves nothing: the impulse of the first step absorbs it.

@@ -1,4 +1,4 @@
-"""Limits by name and constraints as expressions, for optimizers and controllers."""
+"""Limits of named quantities and of expressions, for optimizers and controllers."""
 
 from __future__ import annotations
 
@@ -86,8 +86,7 @@ class PathConstraint:
 
     def by_step(self, f: OneStepMap) -> bool:
         """Return True if the constraint belongs to a step, not to a state.
-
-        It then contains an input, a multiplier or the step length.
+        The expression then contains an input, a multiplier or the step length.
         """
         s = f.symbols
         return bool(ca.depends_on(self.expression, ca.vertcat(s.u, s.multipliers, s.dt)))
@@ -97,7 +96,9 @@ class PathConstraint:
         return 1 if self.where != "path" else steps + (not self.by_step(f))
 
     def limits(self, f: OneStepMap, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the lower and upper limits at all samples; ValueError if there are none."""
+        """Return the lower and upper limits at all samples of the constraint.
+        Raise ValueError if no limit is finite.
+        """
         what = f"constraint {self.name}"
         low, high = limits((self.lower, self.upper), self.samples(f, steps), what, number="equal")
         if not (np.isfinite(low) | np.isfinite(high)).any():
@@ -105,7 +106,7 @@ class PathConstraint:
         return low, high
 
     def data(self, steps: int) -> np.ndarray:
-        """Return the constraint's time-varying data, side by side (N+1, s)."""
+        """Return the constraint's time-varying data as the columns of an array (N+1, s)."""
         columns = [np.empty((steps + 1, 0))]
         for symbol, values in self.references:
             size = ca.SX(symbol).numel()
@@ -115,7 +116,9 @@ class PathConstraint:
         return np.concatenate(columns, axis=1)
 
     def refined(self, steps: int, factor: int) -> PathConstraint:
-        """Return this constraint over `factor` times as many steps; data are interpolated."""
+        """Return this constraint for `factor` times as many steps of the same motion.
+        Limits and data over time are resampled.
+        """
         references = [(symbol, finer(values, steps, factor)) for symbol, values in self.references]
         sides = (finer(side, steps, factor) for side in (self.lower, self.upper))
         return replace(self, **dict(zip(("lower", "upper"), sides, strict=True)), references=references)
@@ -123,8 +126,8 @@ class PathConstraint:
 
 def finer(values: Any, steps: int, factor: int) -> Any:
     """Resample data over time for `factor` times as many steps.
-
-    Data of N steps are repeated, those of N+1 samples interpolated; anything else is returned unchanged.
+    Values of N steps are repeated, values at N+1 samples are interpolated; anything else is returned
+    unchanged.
     """
     array = None if values is None else np.asarray(values, float)
     if array is None or array.ndim == 0 or len(array) not in (steps, steps + 1):
@@ -137,7 +140,7 @@ def finer(values: Any, steps: int, factor: int) -> Any:
 
 
 def finer_bounds(bounds: Mapping[str, Any] | None, steps: int, factor: int) -> dict[str, Any] | None:
-    """Resample bounds by name for `factor` times as many steps."""
+    """Resample bounds over time, given by name, for `factor` times as many steps."""
 
     def each(value: Any) -> Any:
         pair = isinstance(value, (tuple, list))
@@ -147,9 +150,9 @@ def finer_bounds(bounds: Mapping[str, Any] | None, steps: int, factor: int) -> d
 
 
 def limit_scale(low: np.ndarray, high: np.ndarray, size: float = 1.0) -> float:
-    """Return the scale of a constraint: half the mean range of its limits.
-
-    It is half the mean range; for a one-sided limit max(size, |mean|).
+    """Return a scale for a constraint, from its lower and upper limits over time.
+    It is half the mean distance of the limits; without such pairs, the larger of `size` and the mean
+    magnitude of the limits.
     """
     both = np.isfinite(low) & np.isfinite(high) & (low != high)
     half = float(np.mean((high - low)[both])) / 2 if both.any() else 0.0
@@ -183,9 +186,10 @@ def end_condition(
 
 def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
     """Return the conditions on the first or last state, by full names of quantities.
+    They are given as an array, a dict or None.
 
-    They are given as an array, a dict or None. At the end, momenta of constrained variables are replaced by
-    their velocities: momentum across constraints moves nothing and depends on the impulses of the last step.
+    At the end, momenta of constrained variables are replaced by their velocities: momentum across constraints
+    moves nothing and depends on the impulses of the last step.
     """
     if value is None:
         return {}
@@ -204,7 +208,7 @@ def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
 
 
 def duration_limits(value: Any) -> tuple[float, float]:
-    """Return the smallest and the largest duration, s; they are equal if it is given."""
+    """Return the smallest and the largest duration, s; equal for a fixed duration."""
     low, high = limits(value, 1, "duration", number="equal")
     if not (low[0] > 0 and np.isfinite(low[0])):
         raise ValueError(f"duration: expected a time > 0, or a pair of limits > 0, got {value!r}")
@@ -227,9 +231,8 @@ def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
 def bound_arrays(
     bounds: Mapping[str, Any] | None, names: Sequence[str], count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the limits of several quantities over time, from bounds by full names.
-
-    They are (count, n), infinite where none is given.
+    """Return the limits of several quantities over time as arrays (count, n).
+    `bounds` are by full names; limits are infinite where no bound is given.
     """
     low, high = np.full((count, len(names)), -np.inf), np.full((count, len(names)), np.inf)
     for i, name in enumerate(names):
@@ -326,8 +329,7 @@ def constant_bounds(
     f: OneStepMap, bounds: Mapping[str, Any] | None, known: Sequence[str], kinds: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return constant lower and upper bounds of given quantities as arrays (n,).
-
-    They are infinite where none is given.
+    Bounds that are not given are infinite.
 
     Parameters
     ----------
@@ -374,7 +376,9 @@ def input_rates(f: OneStepMap, rate: Any) -> np.ndarray:
 
 
 def penalty(name: str, weight: Any) -> tuple[float, float]:
-    """Return the linear and the quadratic weight of violations of a soft limit."""
+    """Return the linear and the quadratic weight of violations of a soft limit.
+    They are given as a pair, or as one number for both.
+    """
     pair = np.ravel(as_floats(weight, f"soft: {name}"))
     linear, square = (pair[0], pair[0]) if len(pair) == 1 else pair if len(pair) == 2 else (-1.0, -1.0)
     if not (linear >= 0 and square > 0):
@@ -383,7 +387,7 @@ def penalty(name: str, weight: Any) -> tuple[float, float]:
 
 
 class Violation(NamedTuple):
-    """Constraint or unknown that violates its limits at one sample.
+    """Constraint or optimization variable that violates its limits at one sample.
 
     Attributes
     ----------

@@ -49,7 +49,8 @@ def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, fl
 
 
 def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = None) -> ca.SX:
-    """Return the pose error of a frame in ``f.symbols``, for costs and constraints.
+    """Return the pose error of a frame as an expression in a map's symbols.
+    It can be part of costs and constraints.
 
     It stacks p - p_d (m, in the world) and log(R_d' R) (rad, in the axes of R_d). Example:
     ``PathConstraint("upright", pose_error(f, "cup", rotation=R)[:2], -0.1, 0.1)``. Arguments are those of
@@ -69,7 +70,8 @@ def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = 
 
 
 def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
-    """Return an orientation component's error from its target; None without a target.
+    """Return the error of one component of a frame's orientation, such as ``hand:rx``.
+    Return None if `among` does not have the target of all three components.
 
     For ``FRAME:rx`` it is the entry of J_r(r_d)^-1 log(R_d' R), which to first order is r - r_d, so that
     multipliers are derivatives by the given values; it is smooth where r jumps. None unless all three

@@ -80,7 +80,7 @@ class Iteration(NamedTuple):
 
 
 class Log:
-    """Log of an optimization, which prints its records or passes them to a monitor.
+    """Log of an optimization, which prints each iteration or passes it to a callable.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class Log:
 
 
 def check_ending(tolerance: float, max_iterations: int) -> None:
-    """Raise ValueError unless tolerance and max_iterations can end a search."""
+    """Raise ValueError unless the tolerance is > 0 and `max_iterations` is >= 1."""
     if not tolerance > 0 or max_iterations < 1:
         got = f"{tolerance} and {max_iterations}"
         raise ValueError(f"expected tolerance > 0 and max_iterations >= 1, got {got}")
@@ -148,7 +148,7 @@ class History(NamedTuple):
 
 
 class NoMultiplier(ModelError, KeyError):
-    """Error that no multiplier has the requested name."""
+    """Error raised if no multiplier has the requested name."""
 
     __str__ = Exception.__str__  # the method of KeyError adds quotes
 
@@ -166,7 +166,7 @@ class Multipliers(dict[str, Any]):
 
 @dataclass(frozen=True)
 class PhaseResult(AsTrajectory):
-    """Result of one phase of a problem; it reads like its trajectory.
+    """Result of one phase of a problem, usable like the phase's trajectory.
 
     Attributes
     ----------
@@ -213,7 +213,7 @@ class Rollout(NamedTuple):
 
 @dataclass(frozen=True)
 class Result(AsTrajectory):
-    """Result of an optimization by any method; it reads like its trajectory.
+    """Result of an optimization by any method, usable like its trajectory.
 
     For example ``best["theta"]``.
 
@@ -378,7 +378,7 @@ class Result(AsTrajectory):
         return self.trajectory if phase is None else self.phases[phase].trajectory
 
     def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int | None = None) -> Regulator:
-        """Return the time-varying regulator about the motion, or about one phase.
+        """Return a time-varying regulator about the optimized motion, or about one phase.
 
         The weights are those of `dlqr`, with Qf = Q by default. The map of the regulator is the
         trajectory's, with the step length of the result (`OneStepMap.with_dt`). At joints where contacts
@@ -390,7 +390,8 @@ class Result(AsTrajectory):
         return regulator
 
     def rollout(self, phase: int | None = None) -> Rollout:
-        """Roll out the inputs of the motion, or of one phase, by the map.
+        """Simulate the map from the first state with the optimized inputs.
+        With several phases, this is the whole motion, or one phase.
 
         The inputs are applied open loop. If an unstable motion amplifies the solver's tolerance above 1e-6 of
         the state, they are applied with the feedback of `stabilize(1, 1)`, which changes the inputs as little
@@ -430,7 +431,7 @@ class Result(AsTrajectory):
         return finer
 
     def sensitivity(self) -> Any:
-        """Return derivatives of the optimum by parameters and given initial state.
+        """Return derivatives of the optimum with respect to parameters and initial state.
 
         They are a `dmoc.Sensitivity` and use the step's own equations: a result of another method is first
         solved by DMOC.
@@ -446,9 +447,8 @@ class Result(AsTrajectory):
         return self.problem.sensitivity(self)
 
     def products(self, phase: int | None = None) -> dict[str, np.ndarray]:
-        """Return the products of gap and impulse of each contact and limit.
-
-        They are (N,), in m N s. Gaps are at the end of each step.
+        """Return the products of gap and impulse of each contact and limit, m N s.
+        They are arrays (N,) by name, with the gaps at the end of each step.
         """
         run = self._motion(phase)
         step = run.map.mechanism.relaxed()
@@ -456,7 +456,8 @@ class Result(AsTrajectory):
         return {n: run[f"gap.{n}"][1:] * run[f"force.{n}"] * run.step_lengths for n in names}
 
     def describe(self, phase: int | None = None) -> str:
-        """Return a text with the verdict and the distance of the plan from its rollout.
+        """Return a text with the verdict of the search.
+        It tells also how far the rollout of the inputs departs from the optimized motion.
 
         For phases that are `apart` the reason is given; each can be asked for. For contacts it has the
         largest product of gap and impulse, and the smoothings.
@@ -522,7 +523,7 @@ def finished(
 
 
 def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, float, bool]:
-    """Roll out the inputs of a motion without feedback, and compare the two motions.
+    """Roll out a motion's inputs without feedback, and compare the rollout with it.
 
     Returns a trajectory, the distance, and True if rounding separates the two; then the trajectory is the
     iterate itself, else the rollout. The test uses the sizes of a problem's states, by default those of the
@@ -541,7 +542,8 @@ def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, 
 
 
 def off_branch(run: Trajectory, near: float = OWN) -> str:
-    """Return a warning if a motion contains a wrong root of a step, else "".
+    """Return a warning if a motion contains steps that are not the map's, else "".
+    Such a step solves the discrete equations, but is another root than the map's step.
 
     Steps are compared with the map's steps to `near` relative to 1 + |x| in units of sizes. Equations of
     long steps have several roots, and only one of them is the step.
@@ -564,10 +566,11 @@ def off_branch(run: Trajectory, near: float = OWN) -> str:
 
 
 def judged(status: Status, run: Trajectory, gap: float, leaves: bool) -> tuple[Status, str]:
-    """Return the status of a search after comparing its motion with the rollout.
+    """Return the status of a search after a comparison of its motion with the rollout.
+    A text is returned, too: a warning, or "" if the rollout agrees.
 
-    The arguments are the outcome of `open_loop`; a warning is returned, too. A motion that departs from the
-    rollout of its inputs is still converged if its steps are the map's.
+    The arguments are the outcome of `open_loop`. A motion that departs from the rollout of its inputs is
+    still converged if its steps are the map's.
     """
     if not leaves:
         return status, ""

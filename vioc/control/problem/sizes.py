@@ -48,7 +48,7 @@ def powers(unit: str) -> tuple[int, int, int] | None:
 
 
 def power(value: float) -> float:
-    """Return a unit for a value: the power of 1000 nearest to it.
+    """Return the power of 1000 nearest to a value, as the unit of such values.
 
     Examples are g, kg and t, or mm, m and km. Values near 1 have unit 1, so they are unchanged to the bit,
     and scaling a problem to another such unit gives the same scaled problem.
@@ -103,10 +103,10 @@ class Sizes:
         self._shares = self._inertias(body, known)
 
     def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
-        """Return the inertias of single variables relative to the whole mechanism's.
+        """Return the inertia of each variable, relative to that of the whole mechanism.
+        The dict is by the momenta of these variables and by the inputs that drive them.
 
-        They are listed by the momenta and inputs of these variables, as powers of 1000. Inputs with known
-        limits, and the momenta that they drive, are left out.
+        Inertias are powers of 1000. Inputs with known limits, and the momenta that they drive, are left out.
         """
         lag, found = getattr(body, "lagrangian", None), dict[str, float]()
         if lag is None or not hasattr(lag, "mass_scale"):
@@ -128,7 +128,9 @@ class Sizes:
         return found
 
     def _lengths(self, told: Iterable[tuple[str, Any]]) -> list[float]:
-        """Return the largest lengths that given lengths, speeds and forces imply."""
+        """Return the lengths implied by the largest given lengths, speeds and forces.
+        Mass and duration of the problem convert the units.
+        """
         found = [0.0, 0.0, 0.0]
         for unit, value in told:
             of = powers(unit)
@@ -156,14 +158,15 @@ class Sizes:
         return float(self._mass ** a[0] * self._length ** a[1] * self.time ** a[2] * share)
 
     def apart(self, X: np.ndarray, other: np.ndarray) -> float:
-        """Return the largest scaled difference between two sequences of states (N, nx).
-
-        It is relative to 1 + |x|; both are in units of the states' sizes.
+        """Return the largest relative difference between two sequences of states (N, nx).
+        States are in units of their typical sizes; differences are relative to 1 + |x|.
         """
         return float(self.each_apart(X, other).max(initial=0.0))
 
     def each_apart(self, X: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Return the relative difference (N,) between two sequences of states by sample."""
+        """Return the relative differences (N,) between two sequences of states (N, nx).
+        States are in units of their typical sizes; differences are relative to 1 + the largest |x|.
+        """
         off = np.abs(self.map.difference(X, other) / self.states).max(axis=-1, initial=0.0)
         return np.asarray(off / (1 + np.abs(X / self.of_states).max(initial=0.0)))
 
@@ -189,15 +192,14 @@ class Sizes:
 
 
 def _largest(*values: Any) -> float:
-    """Return the largest magnitude among finite values, 0 if there are none."""
+    """Return the largest magnitude of all finite values, 0 if there are none."""
     each = [np.abs(np.asarray(value, float)) for value in values]  # None becomes NaN
     return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in each), default=0.0)
 
 
 def _extent(body: Any, X: np.ndarray) -> float:
-    """Return the largest distance of any frame from where the first frame begins.
-
-    Distances are along a curve of states; 0 if the map has no frames.
+    """Return the largest distance of any frame from the initial first frame, m.
+    Distances are along the states X; the value is 0 if the map has no frames.
     """
     if not hasattr(body, "frame_positions"):
         return 0.0

@@ -1,4 +1,3 @@
 """Model predictive control of linear and nonlinear models on a receding horizon.
-
-Both solve a quadratic program with the structure of stages at every sample.
+At every sample a controller solves a quadratic program with one stage for each step.
 """

@@ -1,4 +1,4 @@
-"""Condensed quadratic program of a receding horizon, for an active-set method.
+"""Condensed quadratic program of a receding horizon, without states as variables.
 
 It is used without a compiler. The states are eliminated. The variables are d_k of u_k = -K_k x_k - f_k +
 L_k^-T d_k with the gains of the program's Riccati recursion: the cost is then 1/2 |d|^2 up to a constant, and
@@ -31,7 +31,7 @@ VIOLATED = 1e-6  # violation of constraints of norm one that counts as a failure
 
 
 class CondensedSolver:
-    """Solver of a condensed quadratic program by one of CasADi's solvers.
+    """Solver of a condensed quadratic program, with one of CasADi's solvers.
 
     Parameters
     ----------
@@ -47,6 +47,7 @@ class CondensedSolver:
 
     def prepare(self, d: Any) -> bool:
         """Condense a quadratic program; return False if it has no minimum.
+        To condense is to eliminate the states.
 
         `d` is the `Data` of the program. Nothing in this function depends on the initial state.
         """
@@ -69,9 +70,8 @@ class CondensedSolver:
         return self._rows(d)
 
     def _rows(self, d: Any) -> bool:
-        """Set up those constraints of the program that have a finite limit.
-
-        Their indices are `kept`. Each constraint is scaled to unit norm.
+        """Set up the constraints of the condensed program that have a finite limit.
+        Their indices are `kept`; each constraint is scaled to unit norm.
         """
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         J = d.rows()
@@ -99,7 +99,7 @@ class CondensedSolver:
         return True
 
     def solve(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-        """Solve the quadratic program for an initial state; return values and multipliers.
+        """Solve the quadratic program for a given initial state.
 
         Returns (x_k, u_k) of all stages, the last state, the multipliers of the constraints `kept`, and True
         if the solver succeeded.
@@ -122,10 +122,9 @@ class CondensedSolver:
         return np.vstack([z[:, :n], x_start @ x0 + x]), z[:, n:]
 
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the limits of the constraints for an initial state.
-
-        The first part contains all constraints, soft ones without their upper limits; the second part
-        contains the upper limits of the soft ones.
+        """Return lower and upper limits of the condensed constraints for an initial state.
+        Soft constraints have two rows: their lower limits are in the first part, their upper limits at the
+        end.
         """
         at, soft = self._start @ x0, self._soft
         low, high = self._low - at, self._high - at
@@ -138,7 +137,7 @@ class CondensedSolver:
         return found / self._length
 
     def least(self, x0: np.ndarray) -> np.ndarray:
-        """Return the smallest violation of the constraints in the least-squares sense.
+        """Return the violations of the constraints that have the least sum of squares.
 
         The constraints are those of `kept`. If they are infeasible, the violations are multipliers that prove
         it, (RH 11).

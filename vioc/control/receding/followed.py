@@ -1,4 +1,4 @@
-"""Reference of a predictive controller at every sample, with its linearization."""
+"""Reference of a predictive controller at every sample, with the linearized map."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Takeover(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Reference motion of a regulator, with its linearization and weights.
+    """Reference motion of a regulator, with the linearized map and the weights.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Reference(NamedTuple):
     takeover: Takeover | None = None
 
     def window(self, k: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return indices of the samples and steps in a horizon from sample k on.
+        """Return indices of the samples and steps of a horizon that begins at sample k.
 
         They are the samples k .. k + n and the n steps between them, with n < horizon near an end. Raises
         ValueError outside of the reference.
@@ -111,7 +111,9 @@ def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = Non
 def _weights(
     regulator: Regulator | SteadyRegulator, S: np.ndarray | None, onto: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return projected weights Q (M, ndx, ndx) and S (M, ndx, nu) of all steps."""
+    """Return the weights of all steps: Q of errors, and S of errors times inputs.
+    They are projected to the errors that the regulator feeds back.
+    """
     f, Q = regulator.map, regulator.Q
     S = regulator.S if S is None else S
     Q = onto @ (Q if Q.ndim == 2 else Q[: len(onto)]) @ onto

@@ -140,7 +140,7 @@ class LinearMPC(Law):
         self._programs: dict[bool, StageQP] = {}
 
     def _weights(self, soft: Mapping[str, Any] | None) -> np.ndarray | None:
-        """Return linear and square weights for violations of the states' bounds.
+        """Return the linear and quadratic weights of violations of the states' bounds.
 
         They are (2, states); the linear weight is negative for a hard bound.
         """
@@ -170,7 +170,7 @@ class LinearMPC(Law):
         return self.plan(k, x).u[0]
 
     def plan(self, k: int, x: Any, last: Any = None) -> LinearPlan:
-        """Return the optimal inputs and predicted states at sample k from state x (nx,).
+        """Return the optimal inputs and predicted states from the state x at sample k.
 
         `last` (nu,) is the input of the previous sample, default `before`.
 
@@ -245,7 +245,7 @@ class LinearMPC(Law):
         return LinearPlan(u, np.vstack([x, ahead]), slack, cost)
 
     def _take_over(self, d: Data, k: int, n: int) -> float:
-        """Change the cost at the sample where a constant reference replaces a trajectory.
+        """Change the cost where a constant reference replaces the reference trajectory.
 
         The weight P becomes Qf. Later steps have the cost z'Pz for the error z from the constant state if no
         bound is active. Returns the constant term of the cost.
@@ -263,7 +263,9 @@ class LinearMPC(Law):
         return float(over.offset @ over.Qf @ over.offset)
 
     def _beyond(self, limit: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a bound on states relative to the reference, for steps and for the end."""
+        """Return a limit of the states minus the reference.
+        The values at the steps and at the last sample are separate.
+        """
         away = limit - X[1:, self._bounded]
         return away[:-1], away[-1]
 
@@ -279,7 +281,7 @@ class LinearMPC(Law):
     def _refusal(
         self, k: int, x: np.ndarray, last: Any, soft: np.ndarray | None, found: Answer
     ) -> OptimizationError:
-        """Return the error that names the hard bounds on states that are infeasible.
+        """Return an error that names the infeasible hard bounds on states.
 
         They are the bounds that the solution of a softened program exceeds.
         """

@@ -1,4 +1,4 @@
-"""Nonlinear model predictive control by real-time iteration.
+"""Nonlinear model predictive control (MPC) by real-time iteration.
 
 At sample k the last plan is shifted and linearized (`prepare`); then the quadratic program for deviations
 from the plan is solved for the measured state (`feedback`). Maths: docs/maths/receding.md.
@@ -63,7 +63,8 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of nonlinear MPC between samples: plans, pending inputs, outcomes.
+    """Memory of nonlinear MPC between samples.
+    It contains the plan, inputs that do not act yet, and the outcomes of past samples.
 
     Attributes
     ----------
@@ -198,7 +199,7 @@ class NonlinearMPC(Law):
         return Memory()
 
     def apply(self, k: int, x: np.ndarray, memory: Memory) -> tuple[np.ndarray, Memory]:
-        """Return the input of sample k, and the memory with this sample's outcome."""
+        """Return the input of sample k, and the memory for the next sample."""
         pending = memory.pending or (self.map.rest_input(x),) * self.delay
         at, note = k + self.delay, ""
         if pending:  # predict the state at which the input will act
@@ -244,9 +245,8 @@ class NonlinearMPC(Law):
         return u, Memory(plan, coming, pending, busy, (*memory.verdicts, verdict))
 
     def shifted(self, k: int, plan: Plan) -> Plan:
-        """Return a plan without its first step, extended at its end, as the next guess.
-
-        It is the guess for sample k, which follows the plan's first sample.
+        """Return the guess for the next plan: a plan without its first step.
+        It is extended at its end to the horizon of sample k.
         """
         rest = self._shifted(plan)
         return self._fitted(rest, k, rest.x[0])
@@ -257,7 +257,6 @@ class NonlinearMPC(Law):
 
     def _fitted(self, plan: Plan, k: int, x: np.ndarray) -> Plan:
         """Return the plan, shortened or extended to the horizon of sample k.
-
         Additional steps repeat the last input.
         """
         n, m = self.steps(k)[1], self.problem.rows.m
@@ -305,7 +304,8 @@ class NonlinearMPC(Law):
         return 0, n
 
     def begin(self, k: int, x: np.ndarray) -> tuple[Plan, str]:
-        """Return the first plan, from state x at sample k, and a note on failures.
+        """Return the first plan, from state x at sample k.
+        A text is returned, too, which is not empty if the problem could not be solved.
 
         The plan is the problem's solution or best iterate, or a constant state if the problem is infeasible
         or x violates a limit.
@@ -331,11 +331,13 @@ class NonlinearMPC(Law):
         return Plan(X[: n + 1], U[:n], np.zeros((n + 1, self.map.ndx)), y), note
 
     def prepare(self, k: int, plan: Plan) -> Prepared:
-        """Prepare the program of sample k as far as possible without the measured state."""
+        """Prepare the quadratic program of sample k, without the measured state."""
         return self.program.prepare(self.problem.stages(*self.steps(k), k), plan)
 
     def feedback(self, prepared: Prepared, x: np.ndarray) -> tuple[Plan, Any]:
-        """Return the plan from the measured state, and the quadratic program's solution."""
+        """Return the plan that begins at the measured state x.
+        The solution of the quadratic program is returned, too.
+        """
         return self.program.solve(prepared, x, max_iterations=self.max_iterations, tolerance=self.tolerance)
 
     def __repr__(self) -> str:
@@ -344,10 +346,10 @@ class NonlinearMPC(Law):
 
 def terminal_set(regulator: SteadyRegulator, level: float) -> PathConstraint:
     """Return the terminal constraint e'Pe <= level about a regulator's equilibrium.
+    e is the error from the equilibrium and P the regulator's cost-to-go.
 
-    e is the error from the equilibrium and P the regulator's cost-to-go. If the regulator satisfies all
-    limits from every state of this set, it can continue every plan. Use P as the final weight `Qf` of the
-    cost (`quadratic` halves both the running and the final cost).
+    If the regulator satisfies all limits from every state of this set, it can continue every plan. Use P as
+    the final weight `Qf` of the cost (`quadratic` halves both the running and the final cost).
     """
     if not isinstance(regulator, SteadyRegulator):
         raise TypeError(

@@ -1,6 +1,5 @@
-"""Quadratic program of one MPC sample: a problem linearized about a plan.
-
-See (RH 1).
+"""Quadratic program of nonlinear MPC at one sample, linearized about a plan.
+See docs/maths/receding.md, (RH 1).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ CONVEX = 1e-8  # smallest over largest eigenvalue of a stage's convexified exact
 
 
 class Plan(NamedTuple):
-    """Predicted states and inputs of an MPC, with multipliers.
+    """Predicted states and inputs of an MPC, with costates and multipliers.
 
     Attributes
     ----------
@@ -52,8 +51,7 @@ class Prepared(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Order of constraints in the quadratic program: bounds first, then general ones.
-
+    """Order of constraints in the quadratic program: bounds first, then other ones.
     A bound, or simple constraint, limits one component of (error of x, u) times a factor.
 
     Attributes
@@ -89,7 +87,9 @@ class Order(NamedTuple):
         return Order(simple, general, at, np.array([found[i][1] for i in simple], float))
 
     def sides(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the problem's limits (N, m) in the quadratic program's order and scale."""
+        """Return lower and upper limits (N, m) in the quadratic program's order and scale.
+        The arguments are in the order and scale of the problem.
+        """
         flip, scaled = self.factor < 0, [side[:, self.simple] / self.factor for side in (low, high)]
         first = np.where(flip, *scaled[::-1]), np.where(flip, *scaled)
         lower, upper = (np.hstack([a, b[:, self.general]]) for a, b in zip(first, (low, high), strict=True))
@@ -159,7 +159,9 @@ class RecedingProgram:
         return u
 
     def prepare(self, stages: Stages, plan: Plan) -> Prepared:
-        """Return the program linearized about a plan; error if a step does not exist."""
+        """Return the quadratic program linearized about a plan.
+        Raise OptimizationError if a step of the plan does not exist.
+        """
         point = stages.at(plan.x, plan.u)
         if point is None:
             raise OptimizationError(f"the plan has no steps: {stages.trouble}")
@@ -186,7 +188,9 @@ class RecedingProgram:
         self._filled = prepared
 
     def solve(self, prepared: Prepared, x: np.ndarray, **options: Any) -> tuple[Plan, Answer]:
-        """Return the new plan from the measured state, and the program's solution."""
+        """Solve the program for the measured state x; return the new plan.
+        The solution of the quadratic program is returned, too.
+        """
         if self._filled is not prepared:
             self._fill(prepared)
         plan, stages, f = prepared.plan, prepared.stages, prepared.stages.map
@@ -201,7 +205,7 @@ class RecedingProgram:
 
 
 def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return linear and quadratic violation weights of all constraints.
+    """Return the linear and quadratic weights of violations of all constraints.
     A linear weight of -1 marks a hard constraint.
     """
     rows = problem.rows
@@ -226,7 +230,9 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
 
 
 def _convex(b: StageBlocks) -> StageBlocks:
-    """Return a convex quadratic program: eigenvalues are replaced by their magnitudes."""
+    """Return a convex quadratic program.
+    The eigenvalues of its Hessians are replaced by their magnitudes.
+    """
 
     def positive(H: np.ndarray) -> np.ndarray:
         values, vectors = np.linalg.eigh(0.5 * (H + np.swapaxes(H, -1, -2)))

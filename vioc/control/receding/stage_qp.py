@@ -1,4 +1,4 @@
-"""Quadratic program with the stages of a receding horizon: data and solution.
+"""Quadratic program with one stage for each step of a receding horizon.
 
     minimize  sum over k < N of 1/2 z_k'H_k z_k + g_k'z_k  +  1/2 x_N'H_end x_N + g_end'x_N
     z_k = (x_k, u_k),   x_k+1 = F_k z_k + c_k,   x_0 given,
@@ -77,7 +77,9 @@ class StageSizes:
 
     @property
     def fields(self) -> list[tuple]:
-        """NumPy fields of the C struct of the program's data; empty arrays have one item."""
+        """Fields of a NumPy type that equals the C struct of the program's data.
+        Empty arrays have one item.
+        """
         N, n, q, m = self.steps, self.nx, self.nx + self.nu, max(self.rows, 1)
         e, g = max(self.end, 1), max(self.general, 1)
         sizes: dict[str, tuple[int, ...]] = dict(H=(N, q, q), g=(N, q), F=(N, n, q), c=(N, n))
@@ -90,7 +92,7 @@ class StageSizes:
 
 
 class Data:
-    """Data of a quadratic program, as arrays to fill in.
+    """Data of a quadratic program, as arrays that the caller fills in.
 
     The module docstring defines the symbols. Limits `lower`, `upper` (N, rows) are first those of the
     components `at`, then those of the constraints with Jacobian `J`; they are infinite where there is no
@@ -142,7 +144,8 @@ class Data:
         return np.concatenate([np.broadcast_to(entries, (N, *entries.shape)), self.J[:N]], axis=1)
 
     def limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return lower and upper limits and both penalty weights of all constraints.
+        """Return the limits and penalty weights of all constraints.
+        These are lower and upper limits, and linear and quadratic weights of violations.
 
         Constraints are ordered by stage; those of the end follow.
         """
@@ -282,7 +285,7 @@ class StageQP:
         return self._judged(found, float(terms(d, *self._condensed.free(x0)) + least(d)))
 
     def _judged(self, found: Answer, size: float) -> Answer:
-        """Return the solution with its residual and its status.
+        """Return the solution with its KKT residual and its status.
 
         `size` is that of `remains`. The status is "infeasible" if the multipliers prove it.
         """
@@ -308,7 +311,9 @@ class StageQP:
         return infeasible(self.data, found._replace(y=y[: N * m].reshape(N, m), y_end=y[N * m :]))
 
     def _spread(self, kept: np.ndarray) -> np.ndarray:
-        """Return multipliers of all constraints, with 0 for constraints without a limit."""
+        """Return multipliers of all constraints from those of the constraints with limits.
+        The others have multipliers of 0.
+        """
         y = np.zeros(self.data.steps * self.layout.rows + self.layout.end)
         y[self._condensed.kept] = kept
         return y
@@ -332,14 +337,18 @@ def adjoint(
 
 
 def row_values(d: Data, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return the values of all constraints, ordered by stage, those of the end last."""
+    """Return the values of all constraints, ordered by stage.
+    The constraints of the last state follow at the end.
+    """
     N, z = d.steps, np.hstack([x[:-1], u])
     parts = [z[:, list(d.layout.at)], np.einsum("kmq,kq->km", d.J[:N], z)]
     return np.concatenate([np.hstack(parts).ravel(), d.J_end @ x[-1]])
 
 
 def ranges(d: Data) -> np.ndarray:
-    """Return half the range (N, nu) of each bounded input, and 1 for unbounded ones."""
+    """Return half the distance between the bounds of each input, (N, nu).
+    It is 1 for inputs without bounds.
+    """
     N, n, found = d.steps, d.nx, np.ones((d.steps, d.nu))
     for i, entry in enumerate(d.layout.at):
         half = (d.upper[:N, i] - d.lower[:N, i]) / 2
@@ -350,7 +359,7 @@ def ranges(d: Data) -> np.ndarray:
 
 def least(d: Data) -> float:
     """Return the smallest cost of one input at half its range in one step.
-    It is a scale of the cost.
+    It serves as a scale of the cost.
     """
     costs = 0.5 * np.einsum("kii->ki", d.H[: d.steps])[:, d.nx :] * ranges(d) ** 2
     return float(np.min(costs[costs > 0], initial=np.inf)) if (costs > 0).any() else 0.0
@@ -400,7 +409,7 @@ def remains(d: Data, a: Answer, size: float) -> float:
 
 
 def infeasible(d: Data, a: Answer) -> bool:
-    """Return True if the multipliers of hard constraints prove infeasibility.
+    """Return True if the multipliers prove that the hard constraints are infeasible.
 
     The sum of constraints times multipliers is then the same for every motion from this initial state, and
     exceeds its limit. See (RH 11).
@@ -441,7 +450,9 @@ def _views(layout: StageSizes, memory: np.ndarray) -> dict[str, np.ndarray]:
 
 @lru_cache(maxsize=64)
 def _library(layout: StageSizes) -> tuple[Any, int]:
-    """Return the compiled C function that solves, and the size of its memory in bytes."""
+    """Return the compiled C function that solves programs of these sizes.
+    The size of its memory in bytes is returned, too.
+    """
     api = '__attribute__((visibility("default")))'
     ask = f"\n{api} long long qp_bytes(int s) {{ return s ? sizeof(qp_state) : sizeof(qp_data); }}\n"
     library = load_library([layout.source(api=api) + ask], "quadratic program of stages")

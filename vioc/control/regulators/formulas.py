@@ -68,7 +68,8 @@ class ObserverFormula(NamedTuple):
 
 
 def formula_of(part: Any) -> Any:
-    """Return the symbolic formula of a law or observer, or None if it has none.
+    """Return the symbolic formula of a law or observer.
+    Return None if it has none.
 
     None also for derived classes, which may act differently.
     """

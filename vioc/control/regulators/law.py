@@ -32,7 +32,9 @@ class Law:
         return self(k, x), memory
 
     def formula(self) -> LawFormula | None:
-        """Return the law as symbolic expressions for fast simulation, or None."""
+        """Return the law as symbolic expressions for fast simulation.
+        Return None if it has no such form.
+        """
         return None
 
     def rollout(self, x0: Any, steps: int, *, k0: int = 0) -> Trajectory:
@@ -54,9 +56,10 @@ class Law:
 
 @dataclass(frozen=True)
 class StateLaw(Law):
-    """Linear state feedback about a reference, with gains that may vary in time.
+    """Linear state feedback u = U[k] - K[k] difference(X[k], x) about a reference.
+    The states X, inputs U and gains K may vary in time.
 
-    It is u = U[k] - K[k] difference(X[k], x). See [S] (37).
+    See [S] (37).
 
     Attributes
     ----------

@@ -31,6 +31,7 @@ PERIODIC = "periodic"
 @dataclass(frozen=True)
 class SteadyRegulator:
     """Linear-quadratic regulator about an equilibrium: u = u_d - K difference(x_d, x).
+    x_d and u_d are the state and input of the equilibrium.
 
     ``K, P, poles = regulator`` unpacks it as python-control's ``dlqr``.
 
@@ -151,7 +152,7 @@ class Regulator:
 
     @property
     def equal_steps(self) -> bool:
-        """Flag, True if all steps of the reference have one length, as closed loops need."""
+        """True if all steps of the reference are equally long, as closed loops require."""
         h = self.reference.step_lengths
         return bool((h == h[0]).all())
 
@@ -197,7 +198,7 @@ class Regulator:
         return self.map.track(x0, X, U, K, k0=self.reference.k0, dt=h, t=t)
 
     def hold(self, x: Any = None, u: Any = None, *, disregard: str | Iterable[str] = ()) -> Regulator:
-        """Return this regulator followed by a steady one that holds the reference's end.
+        """Return this regulator, continued by a steady regulator at the reference's end.
 
         The steady regulator has the same weights, and is on the constraint manifold if this regulator is.
 
@@ -348,7 +349,7 @@ def end_weight(f: OneStepMap, Q: np.ndarray, Qf: Any, X: np.ndarray) -> np.ndarr
 
 
 def along(Q: np.ndarray) -> np.ndarray:
-    """Return the state weights of the steps, without that of the final state."""
+    """Return the state weights of all steps, without the weight of the final state."""
     return Q if Q.ndim == 2 else Q[:-1]
 
 
@@ -409,7 +410,7 @@ def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregar
 
 
 def holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return the input under which a step changes a given state least.
+    """Return the input for which one step changes a given state least.
 
     It is found by Gauss-Newton iteration on difference(x, f(x, u)).
     """

@@ -19,7 +19,7 @@ KLEINMAN, STAYS = 10, 1e-13  # most iterations, and the relative change of the g
 
 
 def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return gains and cost-to-go of a linear-quadratic problem that varies in time.
+    """Return gains and cost-to-go of a time-varying linear-quadratic problem.
 
         minimize  sum over k < N of x'Qx + u'Ru + 2 x'Su  +  x_N' Qf x_N,   x+ = A x + B u.
 
@@ -130,9 +130,10 @@ def _gain(A: np.ndarray, B: np.ndarray, P: np.ndarray, R: np.ndarray, S: np.ndar
 
 
 def _cost_of(F: np.ndarray, M: np.ndarray) -> np.ndarray | None:
-    """Return the infinite-horizon cost matrix of a closed loop; None if it diverges.
+    """Return the infinite-horizon cost matrix of a stable system with matrix F.
+    It is the sum of F'^j M F^j over j >= 0, where M is the cost matrix of one step; None if the sum diverges.
 
-    It is the sum of F'^j M F^j over j >= 0, computed by doubling.
+    The sum is computed by doubling.
     """
     P = 0.5 * (M + M.T)
     with np.errstate(over="ignore", invalid="ignore"):  # a divergent sum

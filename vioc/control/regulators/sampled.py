@@ -1,6 +1,7 @@
 """Robust feedback: one gain for many sampled values of the parameters.
+It minimizes the mean or the largest cost over the samples.
 
-It minimizes the mean or the worst cost. Maths: docs/maths/robust.md#one-gain-for-many-mechanisms.
+Maths: docs/maths/robust.md#one-gain-for-many-mechanisms.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def _uniform(low: float, high: float, rng: np.random.Generator) -> float:
 
 
 class Assessment(NamedTuple):
-    """Closed-loop costs and largest poles of one gain for sampled parameter values.
+    """Costs and largest poles of closed loops with one gain.
+    There is one closed loop for each sample of the parameters.
 
     Attributes
     ----------
@@ -105,7 +107,8 @@ class Assessment(NamedTuple):
 
 @dataclass(frozen=True)
 class RobustRegulator:
-    """Regulator u = u_d - K y with one gain for all sampled values of the parameters.
+    """Regulator u = u_d - K y with one gain K for all sampled parameter values.
+    y are deviations of outputs from the equilibrium with input u_d.
 
     Attributes
     ----------
@@ -154,7 +157,7 @@ class RobustRegulator:
         return law.map.track(x0, X, U, K)
 
     def assess(self, samples: Iterable[Mapping[str, float] | OneStepMap], K: Any = None) -> Assessment:
-        """Return closed-loop costs and poles of a gain for other parameter values.
+        """Return costs and largest poles of closed loops for other parameter values.
 
         The gain is the regulator's, or K (nu, ny) on the same outputs.
         """
@@ -246,9 +249,8 @@ def robust_dlqr(
 
 
 def _stabilize(f: OneStepMap, loops: _Loops, K: np.ndarray, samples: list, max_iterations: int):
-    """Return a gain that stabilizes all samples, by raising a discount factor to 1.
-
-    The first discount factor is so small that all costs are finite.
+    """Return a gain that stabilizes the linear models of all samples.
+    It is found by raising a discount factor to 1, from a value at which all costs are finite.
     """
     radius, discount, used = loops.assess(K).radii.max(), 0.0, 0
     while not radius < SETTLES:
@@ -331,9 +333,8 @@ class _Loops:
         return Assessment(costs, radii)
 
     def value(self, K: np.ndarray, discount: float, power: int):
-        """Return the power mean of all closed-loop costs, with gradient and Hessian.
-
-        Returns None if a closed loop is unstable.
+        """Return the power mean of all closed-loop costs, with its gradient and Hessian.
+        The Hessian is approximate (Gauss-Newton). Return None if a closed loop is unstable.
         """
         B, KC = discount * self.B, K @ self.C
         F = discount * self.A - B @ KC
@@ -354,7 +355,9 @@ class _Loops:
         return value, np.einsum("s,sij->ij", weights, slopes), metric
 
     def descend(self, K: np.ndarray, discount: float, power: int, tolerance: float, max_iterations: int):
-        """Minimize by BFGS from the Gauss-Newton Hessian; all closed loops stay stable."""
+        """Minimize the power mean of closed-loop costs over the gain by BFGS.
+        The first Hessian is that of Gauss-Newton; all closed loops stay stable.
+        """
         now = self.value(K, discount, power)
         assert now is not None
         inverse, size = _inverse(now[2])
@@ -386,7 +389,8 @@ class _Loops:
 
 
 def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pseudo-inverse of an approximate Hessian, and the scales used.
+    """Return the pseudo-inverse of an approximate Hessian, scaled by its diagonal.
+    The scales, the roots of the diagonal, are returned, too.
 
     Without scaling, gains of momenta would be negligible beside those of angles, and would not change.
     """

@@ -46,7 +46,7 @@ class PerfectObserver:
 
 @dataclass
 class LoopSamples:
-    """Recorded signals of a closed-loop simulation in progress.
+    """Recorded signals of a closed-loop simulation that is in progress.
 
     Samples before `done` are complete; rows are those of `LoopRun`.
 
@@ -87,7 +87,7 @@ class Noise(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampler:
-    """Simulator of a closed loop of plant, law and observer.
+    """Simulator of a closed loop that consists of a plant, a law and an observer.
 
     Attributes
     ----------
@@ -184,14 +184,16 @@ class Sampler:
 
     @property
     def _given(self) -> int:
-        """Number of estimated states that the feedback law takes."""
+        """Number of estimated states that the feedback law takes as its argument."""
         return getattr(self.law, "map", self.plant).nx
 
     # -- many samples -----------------------------------------------------------------------------
 
     @cached_property
     def _formulas(self) -> tuple[LawFormula, ObserverFormula | None] | None:
-        """Symbolic law and observer; None if the closed loop has no symbolic form."""
+        """Symbolic formulas of law and observer.
+        The value is None if the closed loop has no symbolic form.
+        """
         law, observer = formula_of(self.law), None
         if not isinstance(self.observer, PerfectObserver):
             observer = formula_of(self.observer)
@@ -315,10 +317,11 @@ def _called(expression: Callable[..., Any], *given: ca.MX) -> list[ca.MX]:
 
 
 def _slopes(f: OneStepMap) -> ca.Function | None:
-    """Return a CasADi function of the linearization A, B of a map's step, or None.
+    """Return a CasADi function of the linearization A, B of a map's step.
+    Return None if the map has no equations of its steps or the function would be too large.
 
     Its arguments are (x, u, x_next, multipliers, t, dt, parameters). It differentiates the map's equations or
-    formula. Returns None if it would be too large.
+    formula.
     """
     source = f.explicit if f.residual is None else f.residual
     nm = len(f.multiplier_names)

@@ -1,4 +1,5 @@
-"""Steady linear-quadratic gains at an equilibrium, with reasons if none exists.
+"""Gains of steady linear-quadratic regulators and filters at an equilibrium.
+If there is none, the error names the modes that prevent it.
 
 Modes may be disregarded by name. Maths: docs/maths/feedback.md#what-is-disregarded.
 """
@@ -28,7 +29,7 @@ COUPLED = 1e-9  # largest coupling of a disregarded mode to the others, relative
 
 
 class Words(NamedTuple):
-    """Phrases of the error messages for a regulator or filter that does not exist."""
+    """Phrases of the error message if a steady regulator or filter does not exist."""
 
     none: str
     cannot: str
@@ -145,9 +146,7 @@ def _root(
     A: np.ndarray, B: np.ndarray, Q: np.ndarray, R: np.ndarray, S: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Eliminate the cross weight S from a linear-quadratic problem.
-    Returns the new A, and a root C of the new Q = C'C.
-
-    They are A - B R^-1 S', and C with C'C = Q - S R^-1 S'; None if this is indefinite.
+    Return the new A - B R^-1 S' and a root C with C'C = Q - S R^-1 S'; None if this matrix is indefinite.
     """
     if S.any():
         feed = np.linalg.solve(R, S.T)
@@ -175,9 +174,8 @@ def steady_gain(
     disregard: Any = (),
     counted: slice = slice(None),
 ) -> SteadyGain:
-    """Return the steady gain that minimizes the infinite sum of z'Qz + v'Rv + 2 z'Sv.
-
-    The system is z+ = A z + B v.
+    """Return the gain of a steady linear-quadratic regulator.
+    It minimizes the infinite sum of z'Qz + v'Rv + 2 z'Sv for the system z+ = A z + B v.
 
     Parameters
     ----------
@@ -225,7 +223,7 @@ def _left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return coordinates of a linear system that leave out its disregarded modes.
+    """Return coordinates of a linear system that omit its disregarded modes.
 
     Returns E (n, n - m) and Y (n - m, n) of z = E y + X a with y = Y z, where a are the amplitudes of m modes
     that do not settle. X spans an invariant subspace, A X = X F: the motion of the mechanism in these modes,
@@ -317,7 +315,7 @@ def check_named(
 
 
 def gripping(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> tuple[str, ...]:
-    """Return the names of contacts and joints that friction holds in a step from x."""
+    """Return the names of contacts and joints that stick by friction in a step from x."""
     grips = [n for n in f.quantities.names() if n.startswith(GRIP)]
     run = f.rollout(x, u[None]) if grips else None
     return tuple(n.removeprefix(GRIP) for n in grips if run is not None and np.min(run[n]) > 0)

@@ -1,4 +1,4 @@
-"""Regulators about curves that need not be trajectories of the map.
+"""Regulators about curves of states and inputs that need not be trajectories.
 
 The cost may have cross terms and linear terms.
 """
@@ -22,6 +22,7 @@ from vioc.runs.trajectory import Trajectory
 @dataclass(frozen=True)
 class Tracking:
     """Regulator about a curve: u = u_d - K z - d, with z = difference(x_d, x).
+    The curve has states x_d and inputs u_d; K are gains, and d is a feedforward.
 
     Attributes
     ----------
@@ -53,8 +54,8 @@ class Tracking:
         return StateLaw(self.map, self.X[:-1], self.U - self.d, self.K, k0=self.k0)
 
     def cost_to_go(self, x: Any, k: int = 0) -> float:
-        """Return the predicted cost-to-go from state x (nx,) at sample k.
-        It is that of the linearized dynamics.
+        """Return the cost-to-go from state x (nx,) at sample k.
+        It is predicted with the linearized dynamics.
         """
         z = self.map.difference(self.X[k], self.map.check_state(x))
         return float(z @ self.P[k] @ z + self.p[k] @ z + self.c[k])
@@ -142,7 +143,7 @@ def track_curve(
 
 
 def _rows(value: Any, shape: tuple[int, ...], N: int, what: str) -> np.ndarray:
-    """Return a cost term for every step, from one value or one value per step."""
+    """Return a cost term for every step, given as one value or as one for each step."""
     if value is None:
         return np.zeros((N, *shape))
     array = np.asarray(value, float)

@@ -48,7 +48,9 @@ class VarianceLimits(NamedTuple):
     end: np.ndarray | None = None
 
     def only(self, rows: np.ndarray, end: bool) -> VarianceLimits:
-        """Return the limits that a mask (r + s,) selects."""
+        """Return some of these limits.
+        `rows` is a mask of the limits on variances; `end` is True to keep the limit on the final covariance.
+        """
         r = len(self.at)
         first, second = rows[:r], rows[r:]
         kept = self.C[first], self.at[first], self.D[second], self.when[second]
@@ -70,7 +72,9 @@ class VarianceMultipliers(NamedTuple):
 
 
 class VarianceDesign(NamedTuple):
-    """Optimal gains for given multipliers, with covariances and the dual value."""
+    """Optimal gains for given multipliers of the limits.
+    The fields include covariances, variances and the value of the dual function.
+    """
 
     K: np.ndarray
     Pi: np.ndarray
@@ -90,7 +94,9 @@ class VarianceDesign(NamedTuple):
 
 
 class Steered(NamedTuple):
-    """Feasible gains with covariances and cost, and a bound `gap` on the excess cost."""
+    """Gains that satisfy all limits, with covariances and cost.
+    `gap` bounds how much the cost exceeds that of the optimal gains.
+    """
 
     K: np.ndarray
     Pi: np.ndarray
@@ -103,7 +109,7 @@ class Steered(NamedTuple):
 
 @dataclass(frozen=True)
 class VarianceProblem:
-    """Problem of finding gains of least expected cost under limits on variances.
+    """Problem of finding feedback gains of least expected cost under variance limits.
 
     Minimize E sum z'Qz + v'Rv + z_N'Qf z_N over the gains K of v = -K z for the system z+ = A z + B v + w.
 
@@ -176,7 +182,9 @@ class VarianceProblem:
         raise OptimizationError(f"no gains were found in {ROUNDS} rounds of limits that join")
 
     def at(self, multipliers: VarianceMultipliers) -> VarianceDesign:
-        """Return the optimal gains, with the multipliers as additional weights."""
+        """Return the optimal gains for given multipliers of the limits.
+        The multipliers are additional weights in the cost.
+        """
         (C, at, D, when, T), N = self.limits, len(self.A)
         r = len(at)
         weighed = np.concatenate([self.Q, self.Qf[None]])
@@ -191,7 +199,7 @@ class VarianceProblem:
         return VarianceDesign(K, Pi, P, *self._variances(K, P), float(dual))
 
     def least(self, multipliers: VarianceMultipliers) -> float:
-        """Return a lower bound, for any gains, on the weighted sum of the variances.
+        """Return a lower bound on a weighted sum of variances that holds for any gains.
 
         The multipliers are the weights. The bound holds to rounding. It is the cost of the regulator for
         these weights alone, without Q and R. Inputs may then have no cost: the root Y of the cost-to-go |Y
@@ -234,7 +242,7 @@ class VarianceProblem:
     def ascend(
         self, now: VarianceMultipliers, t: float, tolerance: float
     ) -> tuple[VarianceMultipliers, float, int]:
-        """Maximize the dual function by Newton's method with a falling barrier parameter."""
+        """Maximize the dual function by Newton's method, with a falling barrier parameter."""
         count = len(now.mu) + len(now.L)
         if count == 0:
             return now, t, 0
@@ -267,10 +275,8 @@ class VarianceProblem:
         )
 
     def scale(self, known: float) -> float:
-        """Return an initial value of all multipliers: `known` if > 0, else the best one.
-        The best one maximizes the dual function.
-
-        `known` is returned if it is > 0.
+        """Return the initial value of all multipliers.
+        It is `known` if > 0, else the power of 10 that maximizes the dual function.
         """
         if known > 0:
             return known
@@ -291,14 +297,18 @@ class VarianceProblem:
         return size
 
     def _tried(self, multipliers: VarianceMultipliers) -> VarianceDesign | None:
-        """Return the optimal gains for given multipliers; None if rounding prevents them."""
+        """Return the optimal gains for given multipliers.
+        Return None if rounding prevents their computation.
+        """
         try:
             return self.at(multipliers)
         except OptimizationError:
             return None
 
     def _search(self, now, found, basis, t: float, move: np.ndarray, decrement: float):
-        """Search along a Newton step by Armijo's rule; None if the dual does not increase."""
+        """Search along a Newton step of the multipliers by Armijo's rule.
+        Return None if the dual function does not increase.
+        """
         value, length = found.dual + t * basis.barrier(now), 1.0
         while length > 1e-12:
             trial = basis.moved(now, length * move)
@@ -313,7 +323,7 @@ class VarianceProblem:
         return None
 
     def _derivatives(self, now: VarianceMultipliers, found: VarianceDesign, basis: _Basis, t: float):
-        """Return gradient and negative Hessian of the dual function with its barrier."""
+        """Return gradient and negative Hessian of the dual function plus its barrier."""
         (C, at, D, when, T), (N, n, _) = self.limits, self.B.shape
         r, s = len(at), len(when)
         count = r + s + (0 if T is None else n)
@@ -341,7 +351,7 @@ class VarianceProblem:
 
 
 class Unreachable(Exception):
-    """Exception: no gains keep the variances within their limits.
+    """Error raised if no gains keep the variances within their limits.
 
     The sum of variances times these multipliers is at least `ratio` times that of their limits.
     """
@@ -352,9 +362,8 @@ class Unreachable(Exception):
 
 
 class _Basis:
-    """Conversion of multipliers (numbers and a symmetric matrix) to one vector.
-
-    The vector is mu, followed by L in a basis of symmetric matrices.
+    """Conversion of all multipliers to one vector, and back.
+    The vector is mu, followed by the symmetric matrix L in a basis of symmetric matrices.
     """
 
     def __init__(self, rows: int, n: int):
@@ -373,8 +382,8 @@ class _Basis:
         return VarianceMultipliers(now.mu + by[: self.rows], now.L + L)
 
     def barrier(self, now: VarianceMultipliers) -> float:
-        """Return the barrier of the multipliers: sum of log mu plus log det L.
-        It is -inf if a multiplier is not positive (definite).
+        """Return the barrier function of the multipliers: sum of log mu plus log det L.
+        It is -inf if an entry of mu is not positive or L is not positive definite.
         """
         values = np.concatenate([now.mu, np.linalg.eigvalsh(now.L)])
         return float(np.log(values).sum()) if (values > 0).all() else -np.inf
@@ -386,10 +395,10 @@ class _Basis:
         return self.products(both, both)
 
     def products(self, S: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """Return the matrix of the bilinear form tr(E_p S E_q Z) of basis matrices E.
+        """Return the matrix of all tr(E_p S E_q Z) for basis matrices E_p and E_q.
+        They are the diagonal units of mu and the symmetric pairs of L.
 
-        Its elements are tr(E_p S E_q Z) for basis matrices E_p, E_q: the diagonal units of mu and the
-        symmetric pairs of L. S and Z are (rows + n, rows + n).
+        S and Z are (rows + n, rows + n).
         """
         r = self.rows
         H = np.zeros((self.size, self.size))

@@ -231,7 +231,9 @@ class Interior:
         return None
 
     def _damp(self, trials: int) -> None:
-        """Increase the damping of inputs after many line-search trials, reduce after few."""
+        """Increase the damping of inputs after many trials of a line search.
+        Reduce it after few trials.
+        """
         first, factor, most = DAMPING
         if trials > SHORT:
             self.relapses += self.eased
@@ -250,7 +252,8 @@ class Interior:
             self.least = max(self.least / factor, lowest)
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
-        """Return True if predicted reductions were below rounding `AT_ROUNDING` times.
+        """Return True if the search has reached the rounding error of the merit.
+        The reductions predicted by `AT_ROUNDING` full or refused steps are then below it.
 
         It is called after full and refused steps only. If it returns True, it sets `note`.
         """
@@ -261,14 +264,14 @@ class Interior:
         return True
 
     def _modelled(self, b: StageBlocks, try_exact: bool) -> StageBlocks | None:
-        """Return the quadratic model of the next step after factoring its Hessian.
+        """Return the quadratic model of the next step, after factoring its Hessian.
+        Return None if no shift makes the Hessian positive definite.
 
         With `try_exact`, `b` holds the exact Hessian of the cost, and the second derivatives of map and
         constraints are added. Growing shifts are tried until the Hessian of the subproblem is positive
         definite. If none suffices, this step and those of a pause use the Gauss-Newton Hessian.
         `try_exact` is false in the first iteration except after a warm start, during a pause, and after a
-        step that reduced the merit fast. Sets `exact`. Returns None if no shift of the Gauss-Newton Hessian
-        suffices either.
+        step that reduced the merit fast. Sets `exact`.
         """
         n, it, scale = b.F.shape[1], self.now, self.level.scale
         unit = float(np.einsum("kii->", b.H[:, n:, n:])) / max(1, b.g[:, n:].size)
@@ -311,5 +314,5 @@ class Interior:
 
 
 def seen(slope: float, merit: float) -> bool:
-    """Return whether a predicted reduction of the merit exceeds rounding error."""
+    """Return True if a predicted reduction of the merit exceeds the rounding error."""
     return bool(-slope > FLOOR * np.finfo(float).eps * abs(merit))

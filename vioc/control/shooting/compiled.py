@@ -50,10 +50,11 @@ class _Iterate(ctypes.Structure):
 
 
 def level_of(f: OneStepMap) -> type[Level]:
-    """Return the class of a search's barrier subproblems: in C if stages are small.
+    """Return the class of a search's barrier subproblems: numpy or C.
+    C is used if stages are small and the map's backend compiles.
 
-    C also needs a backend that compiles. With ``"auto"``, searches compute in numpy until the library is
-    compiled. A search keeps its class; its functions of derivatives may change over (`AutoProgram`).
+    With ``"auto"``, searches compute in numpy until the library is compiled. A search keeps its class; its
+    functions of derivatives may change over (`AutoProgram`).
     """
     native = f.backend.name != "virtual" and f.ndx + f.nu <= SMALL and find_compiler() is not None
     if native and f.backend.name == "auto":
@@ -159,7 +160,7 @@ class NativeLevel(Level):
 
 
 class _Kept(ctypes.Structure):
-    """Layout of the C struct `kept`, the arrays of a factored Newton step."""
+    """Layout of the C struct `kept`, which has the arrays of a factored Newton step."""
 
     _fields_ = tuple(
         (name, Pointer) for name in ("M", "last", "v", "g", "end", "c", "T", "P", "K", "L", "s", "d")
@@ -168,8 +169,7 @@ class _Kept(ctypes.Structure):
 
 def newton_of(level: Level) -> Newton:
     """Return the Newton solver of a barrier subproblem.
-
-    It is in C if the subproblem is and the initial state is given.
+    It computes in C if the subproblem does and the initial state is given.
     """
     given = not level.stages.start.shape[1]
     return NativeNewton(level) if isinstance(level, NativeLevel) and given else Newton(level)
@@ -210,7 +210,7 @@ class NativeNewton(Newton):
 def directed(
     solved: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray, found: np.ndarray
 ) -> NewtonDirection:
-    """Return the Newton direction made of arrays that the C code has filled."""
+    """Return the Newton direction from arrays that the C code has filled."""
     slope, of_slacks, of_multipliers = found.tolist()
     (dx, du, p), (y, ds, low, high) = solved, out
     return NewtonDirection(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))

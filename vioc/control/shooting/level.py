@@ -67,7 +67,7 @@ class Iterate:
 
 
 class NewtonDirection(NamedTuple):
-    """Newton direction of states, inputs, slacks and bound multipliers.
+    """Newton direction of states, inputs, slacks and multipliers.
 
     `p` and `y` are the new multipliers, not changes. `slope` is the directional derivative of the merit;
     `lengths` are the largest steps of slacks and of bound multipliers that stay within their bounds.
@@ -85,7 +85,7 @@ class NewtonDirection(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """Merit of a point, with its barrier cost and its largest residual.
+    """Merit of a point, with its barrier cost and its constraint violation.
 
     `merit` is (IP 7). `price` is the cost with the barrier but without the terms of constraints and defects;
     `left` is the violation: the largest of all constraint residuals and defects, in magnitude.
@@ -157,7 +157,7 @@ class Level:
     # -- slacks ---------------------------------------------------------------------------------
 
     def inside(self, h: np.ndarray) -> np.ndarray:
-        """Return the slacks nearest to given values and well inside their bounds."""
+        """Return slacks near given constraint values, but well inside their bounds."""
         low, high = self.lower, self.upper
         with np.errstate(invalid="ignore"):
             room = np.where(self.has[0] & self.has[1], INTERIOR * (high - low), np.inf)
@@ -167,14 +167,13 @@ class Level:
         return np.where(self._unequal, s, self._target)
 
     def multipliers(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Estimate the bound multipliers: barrier parameter over distance from the bound.
-
-        An estimate is mu over the distance of the slack from the bound, 0 if there is no bound.
+        """Return estimates of the bound multipliers of given slacks.
+        They are the barrier parameter mu over the distance of the slack from its bound, 0 without a bound.
         """
         return self.mu / (s - self.lower), self.mu / (self.upper - s)
 
     def remains(self, point: Point, s: np.ndarray) -> np.ndarray:
-        """Return constraint values minus slacks, with 0 where there is no limit."""
+        """Return the constraint residuals: values minus slacks, 0 where there is no limit."""
         return np.where(self.kind, point.rows - s, 0.0)
 
     @property
@@ -193,7 +192,8 @@ class Level:
         return Worth(price + self._of_residuals(gaps, r), price, _largest(gaps, r))
 
     def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Choose the slacks of a trial point that lower its merit; return both.
+        """Choose slacks of a trial point that lower its merit.
+        Return the slacks and the merit.
 
         The slack of each inequality is either the one after the step, `s`, or the value of the constraint at
         the trial, whichever has the lower merit.
@@ -209,7 +209,7 @@ class Level:
         return s, self.worth(point, s)
 
     def _of_slacks(self, h: np.ndarray, s: np.ndarray) -> np.ndarray:
-        """Return the terms of the merit that depend on the slacks, one per constraint."""
+        """Return the terms of the merit that depend on slacks, one for each constraint."""
         r = h - s
         total = self.estimate * r + 0.5 / self.soft * r**2
         for has, distance in zip(self.has, (s - self.lower, self.upper - s), strict=True):
@@ -227,9 +227,8 @@ class Level:
 
     @property
     def softness(self) -> np.ndarray:
-        """Regularization of each constraint.
-
-        It is delta, and 0 for bounds of constants of the motion, which slacks keep exactly.
+        """Regularization delta of each constraint.
+        It is 0 for bounds of constants of the motion, which slacks satisfy exactly.
         """
         return np.where(self.stages.rows.hard, 0.0, self.soft)
 
@@ -244,8 +243,6 @@ class Level:
         self, it: Iterate, d: NewtonDirection, point: Point, s: np.ndarray, length: float, merit: float
     ) -> float:
         """Predict the merit of a trial after a second-order correction.
-
-        The prediction is of second order in the step.
 
         The correction reduces defects and constraint residuals to those of the linear model, and changes the
         cost by the excess of both times the new multipliers.
@@ -264,8 +261,9 @@ class Level:
 
     def weights(self, it: Iterate) -> np.ndarray:
         """Return the weights of the constraints in the Hessian of Newton's step.
+        They are 0 for constraints without a limit.
 
-        These are omega (rows,) of (IP 6), 0 where there is no limit.
+        They are omega (rows,) of docs/maths/shooting.md, (IP 6).
         """
         sigma = it.low / (it.s - self.lower) + it.high / (self.upper - it.s)
         return np.where(self._equal, 1 / self.soft, sigma / (1 + self.softness * sigma))
@@ -318,7 +316,7 @@ class Level:
         v: np.ndarray,
         solved: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> NewtonDirection:
-        """Complete a Newton direction: slacks and multipliers from states and inputs.
+        """Compute slacks and multipliers of a Newton direction from its states and inputs.
 
         `solved` holds dx, du and costates of the linear-quadratic subproblem.
         """
@@ -387,7 +385,9 @@ class Level:
     # -- KKT residual ---------------------------------------------------------------------------
 
     def errors(self, it: Iterate, b: StageBlocks) -> tuple[float, float]:
-        """Return the KKT residuals (IP 4) of the problem and of this barrier subproblem."""
+        """Return the KKT residuals of the problem and of this barrier subproblem.
+        They are defined in docs/maths/shooting.md, (IP 4).
+        """
         stationarity = self._stationarity(it, b)
         self.set_share(it)
         return self._error(it, stationarity, 0.0), self._error(it, stationarity, self.mu)
@@ -421,8 +421,7 @@ class Level:
         return max(parts)
 
     def _stationarity(self, it: Iterate, b: StageBlocks) -> float:
-        """Return the largest entry of the gradient of the Lagrangian.
-
+        """Return the largest entry of the Lagrangian's gradient, in magnitude.
         In the first state only the free directions count.
         """
         n, (by_rows, by_end) = b.F.shape[1], b.pulled(it.y)
@@ -466,7 +465,7 @@ class Level:
         return self.begin_near(it, b)
 
     def begin_near(self, it: Iterate, b: StageBlocks) -> Iterate:
-        """Return the first iterate of a warm start from given constraint multipliers.
+        """Return the first iterate of a warm start, from given constraint multipliers.
 
         Costates come from the adjoint recursion. mu is at most the KKT residual of these multipliers. Slacks
         are the constraint values, at least mu over the multiplier inside of a bound.
@@ -504,7 +503,7 @@ class Level:
         return self.tolerance * self.share / 10
 
     def next(self, it: Iterate) -> bool:
-        """Set multiplier estimates and parameters of the next barrier subproblem.
+        """Update multiplier estimates and parameters for the next barrier subproblem.
 
         The estimates always become the multipliers of the iterate. delta falls if the estimates alone did not
         reduce the violation fast. Returns False if delta stays and mu falls by less than ten times, because

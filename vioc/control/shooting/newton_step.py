@@ -26,7 +26,7 @@ class Newton:
     def factor(
         self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> bool:
-        """Factor the shifted Hessian; return True if the subproblem has one minimum.
+        """Factor the shifted Hessian; return True if the subproblem has a unique minimum.
 
         `Level.hessian` documents the shifts.
         """

@@ -84,7 +84,7 @@ class ShootingProblem(ABC):
     def _order(
         self, stages: Stages, X: np.ndarray, U: np.ndarray, duals: Any, iterations: int
     ) -> Iterator[SearchStart]:
-        """Yield the starts of successive searches until one converges."""
+        """Yield the starting points of successive searches until one search converges."""
 
     def __init__(
         self,
@@ -284,9 +284,8 @@ class ShootingProblem(ABC):
         return X, np.array(U, float), constants
 
     def _begun(self, level: Level, start: SearchStart) -> tuple[Interior, str]:
-        """Return a search from the guess, or from a constant state if that fails.
-
-        It fails if a step of the guess does not exist. The second output then says so.
+        """Return a search that starts from the guess.
+        If a step of the guess does not exist, it starts from a constant state, and a text says so.
         """
         _, X, U, duals, said, _ = start
         try:
@@ -329,7 +328,7 @@ class ShootingProblem(ABC):
         )
 
     def _of_start(self, search: Interior) -> dict[str, np.ndarray]:
-        """Return the multipliers of the components of the initial state that are given.
+        """Return the multipliers of the conditions on given components of the first state.
 
         They are minus the Lagrangian's gradient by these states.
         """
@@ -407,7 +406,7 @@ class ShootingProblem(ABC):
 
 
 def _from(cost: Cost, k0: int, steps: int) -> Cost:
-    """Return a cost whose references are shifted to begin at sample k0."""
+    """Return a cost whose references begin at sample k0 of the given cost's."""
     at = k0 + np.arange(steps + 1)
     rows = [r[np.minimum(at, len(r) - 1)] for r in cost.references]
     return cost.with_references(*rows) if rows else cost

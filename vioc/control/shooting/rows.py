@@ -1,7 +1,7 @@
 """Constraints of a problem as lower <= h <= upper, with exact derivatives.
+Each constraint is divided by its scale: half the range, or the magnitude of a one-sided limit.
 
-Every constraint is divided by its scale: half the range, or the magnitude of a one-sided limit. The
-generated functions evaluate unscaled constraints, so other limits need no other code.
+The generated functions evaluate unscaled constraints, so other limits need no other code.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def collected(
 
 @dataclass(frozen=True)
 class RowPlaces:
-    """Indices of one constraint in the stacked constraints of a step and of the end."""
+    """Indices of one constraint among all constraints of a step and of the last state."""
 
     constraint: PathConstraint
     limits: tuple[np.ndarray, np.ndarray]
@@ -160,7 +160,7 @@ class ConstraintRows:
         return len(self.lower)
 
     def window(self, first: int, steps: int) -> ConstraintRows:
-        """Return the constraints of a window of steps, with those at its end.
+        """Return the constraints in a window of steps, and those at the end of the window.
 
         The window has `steps` steps, from step `first` on. Its first state is given, so limits of that state
         alone are omitted.
@@ -254,7 +254,7 @@ class ConstraintRows:
 
     @cached_property
     def _forces(self) -> bool:
-        """Flag, True if path constraints contain impulses, which are forces times time."""
+        """True if path constraints contain impulses (multipliers of the mechanism)."""
         return bool(ca.depends_on(self._symbols[1], self.map.symbols.multipliers))
 
     def _function(self, name: str, args: list[ca.SX], outputs: list[ca.SX]) -> Evaluator:
@@ -268,7 +268,7 @@ class ConstraintRows:
 
     @cached_property
     def _first(self) -> tuple[Any, Any]:
-        """Functions of the constraint Jacobians at the steps and at the end.
+        """CasADi functions of the constraint Jacobians, at the steps and at the end.
 
         The Jacobians are by (error of x, u, multipliers) at steps and by the error of x at the end. A
         constant one is an array instead of a function.
@@ -283,7 +283,7 @@ class ConstraintRows:
 
     @cached_property
     def _second(self) -> tuple[Any, Any]:
-        """Functions of the Hessians of multipliers times constraints, y'h.
+        """CasADi functions of the Hessians of y'h for multipliers y and constraints h.
 
         The first is for steps, the second for the end; None if it vanishes. Arguments are those of `_first`,
         followed by y.
@@ -331,14 +331,18 @@ class ConstraintRows:
         return J, J_end
 
     def _whole(self, path: list[np.ndarray]) -> np.ndarray:
-        """Return the Jacobians of the step constraints by state, input and multipliers."""
+        """Return the Jacobians of the constraints at all steps.
+        They are with respect to state, input and the map's multipliers.
+        """
         J, scale = self._first[0], self.scales[0][:, None]
         if isinstance(J, np.ndarray):
             return np.broadcast_to(J / scale, (self.steps, *J.shape))
         return J(*path)[0] / scale
 
     def _chained(self, J: np.ndarray, lin: Linearization) -> np.ndarray:
-        """Return constraint Jacobians by state and input, with multipliers eliminated."""
+        """Return constraint Jacobians by state and input.
+        The map's multipliers in the constraints count as functions of both.
+        """
         q = self.map.ndx + self.map.nu
         if J.shape[2] == q or not J[:, :, q:].any():
             return J[:, :, :q]
@@ -347,7 +351,7 @@ class ConstraintRows:
     def curvature(
         self, curve: Trajectory, lin: Linearization, y: np.ndarray
     ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        """Return the constraint Hessians, weighted by multipliers, for steps and the end.
+        """Return the Hessians of the constraints, weighted by their multipliers.
 
         The Hessians of y'h are by (error of x, u) at the steps, (N, q, q), and by the error of x at the end,
         (ndx, ndx). The third output is the derivative (N, nm) of y'h by the map's multipliers; the map adds
@@ -414,7 +418,7 @@ class ConstraintRows:
                 )
 
     def from_multipliers(self, given: Mapping[str, Any]) -> np.ndarray:
-        """Return the stacked scaled multipliers from a dict by name.
+        """Return the multipliers of all constraints in one scaled array, from a dict.
 
         This is the inverse of `multipliers`. Missing names and sides without a limit have multipliers of 0.
         """
@@ -456,7 +460,9 @@ class ConstraintRows:
         return [v for _, v in sorted(found, key=lambda pair: pair[0])]
 
     def margin(self, curve: Trajectory) -> float:
-        """Return the smallest scaled distance of inequalities from limits; < 0 outside."""
+        """Return the smallest scaled distance of inequality constraints from their limits.
+        It is negative if a limit is violated.
+        """
         h, unequal = self.values(curve), self.lower < self.upper
         distances = np.minimum(h - self.lower, self.upper - h)[unequal]
         return float(distances.min()) if len(distances) else np.inf

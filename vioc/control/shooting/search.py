@@ -39,7 +39,7 @@ class LineSearch:
         self.cut = False  # True if a trial of the last step had no steps
 
     def forget(self) -> None:
-        """Clear the filter, whose entries belong to another barrier subproblem."""
+        """Clear the filter, since its entries belong to another barrier subproblem."""
         self._filter.clear()
 
     def take(
@@ -116,15 +116,16 @@ class LineSearch:
         return True
 
     def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
-        """Count the cost of mispredicted residuals as infeasibility instead of cost.
-
-        It is subtracted from `price` and enters `left`.
+        """Return the merit with errors of predicted residuals counted as infeasibility.
+        Their cost is subtracted from the barrier cost, and their size enters the violation.
         """
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))
 
     def _promises(self, it, b, d, length, point, s, merit, enough, lin) -> bool:
-        """Return whether a correction is predicted to halve the excess of a trial's merit."""
+        """Return True if a second-order correction is worth a trial.
+        It must be predicted to halve the amount by which a trial's merit is too large.
+        """
         after = self.level.corrected(it, d, point, s, length, merit)
         if lin is not None and any(rho is not None for rho in it.foreseen):
             foreseen = self.stages.foreseen(b, lin, d.dx, d.du, it.foreseen, length)
@@ -132,7 +133,8 @@ class LineSearch:
         return after - enough <= CLOSER * (merit - enough)
 
     def _corrected(self, it, b, d, length, point, s, merit, enough, lin) -> Iterate | None:
-        """Return a step with second-order correction, or None if the merit rejects it.
+        """Return the iterate after a second-order correction of a trial step.
+        Return None if the merit rejects it.
 
         The Newton step is solved again with other defects and constraint residuals, so that the deviation of
         the trial from its linear model cancels. It is repeated while the merit approaches acceptance.

@@ -49,7 +49,7 @@ class Point:
         return bool(self.gaps.any())
 
     def closed(self) -> Point:
-        """Return the same point with defects set to 0 if they are only rounding errors.
+        """Return the same point, with defects that are only rounding errors set to 0.
 
         Rollouts of another backend or process have defects of at most `ROUNDING`.
         """
@@ -82,8 +82,9 @@ class StageBlocks(LinearQuadratic):
 
     def pulled(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the constraints' terms J'y in the gradient of the Lagrangian.
+        J is the Jacobian of the constraints and y (rows,) their multipliers.
 
-        They are J'y of multipliers y (rows,), by stage and at the end.
+        The result is by stage and at the end.
         """
         N, m = self.J.shape[:2]
         return (y[: N * m].reshape(N, 1, m) @ self.J)[:, 0], self.J_end.T @ y[N * m :]
@@ -226,7 +227,7 @@ class Stages:
         before: Foreseen,
         length: float,
     ) -> Foreseen:
-        """Predict the nonlinear residuals of the cost after a step in scaled units.
+        """Predict the nonlinear residuals of the cost after a step, given in scaled units.
 
         `Cost.foreseen` documents the arguments.
         """
@@ -235,7 +236,8 @@ class Stages:
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the gradient of the cost that wrongly predicted residuals cause.
+        """Return J'We, the change of the cost's gradient due to errors e of predictions.
+        The nonlinear residuals of the cost are predicted; J is their Jacobian and W their weight.
 
         The step is in scaled units; `Cost.beyond` documents the arguments.
         """

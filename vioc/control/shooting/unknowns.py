@@ -121,7 +121,7 @@ class Unknowns:
 
     @property
     def _extended(self) -> ExtendedMap | None:
-        """Map with the free constants (duration, parameters) as states; None without them.
+        """Map with the free duration and parameters as states; None without them.
 
         `f` may itself be an `ExtendedMap`.
         """
@@ -132,7 +132,7 @@ class Unknowns:
         return self._extended.constants if self._extended else ()
 
     def _place(self, name: str) -> int:
-        """Return the index of a free constant among the errors of the state."""
+        """Return the index of a free duration or parameter among the errors of the state."""
         return self.f.ndx + self._constants.index(name)
 
     # -- the problem on the map with constants --------------------------------------------------
@@ -242,7 +242,7 @@ class Unknowns:
 
 
 def _well_within(value: float, low: float, high: float) -> float:
-    """Return the value moved inside its limits by at least a small distance.
+    """Return a value, moved inside its limits by at least a small distance.
 
     The distance `INTERIOR` is relative to the range, or for a one-sided limit to the magnitude of value or
     limit.
@@ -256,9 +256,8 @@ def _well_within(value: float, low: float, high: float) -> float:
 
 
 def _inside(value: Any, what: str, near: float, nearest: bool = False) -> float:
-    """Return the middle of a range, or the value in the range nearest to `near`.
-
-    The latter is returned with `nearest`, or if a side is open.
+    """Return the middle of a range, or the value in it that is nearest to `near`.
+    The nearest value is returned if `nearest` is True or a side of the range is infinite.
     """
     low, high = (float(side[0]) for side in limits(value, 1, what, number="equal"))
     middle = 0.5 * (low + high)
@@ -266,7 +265,7 @@ def _inside(value: Any, what: str, near: float, nearest: bool = False) -> float:
 
 
 def _weighed(s: Squares, weight: ca.SX, by: ca.SX, constants: ca.SX) -> Squares:
-    """Multiply a sum of squared residuals by a weight, keeping its form.
+    """Multiply a sum of squared residuals by a weight; the result has the same form.
 
     Residuals are multiplied by its root. Terms independent of `by` have residuals of constants of the motion
     alone.

@@ -31,7 +31,7 @@ Long = ctypes.c_longlong
 
 
 class NoMinimum(Exception):
-    """Error that the Hessian of a stage by its inputs is not positive definite.
+    """Error raised if the Hessian of a stage by its inputs is not positive definite.
 
     `k` is the stage. `hessian` (m, m) includes the cost to go of the later stages.
     """
@@ -83,7 +83,7 @@ class Recursion:
 
     @property
     def places(self) -> list[int]:
-        """Memory addresses of the recursion's arrays T, P, K, L, s and d, for C code."""
+        """Memory addresses of the recursion's arrays, in the order that the C code needs."""
         of_s, _, of_d = self._places
         return [*self._factors, of_s, of_d]
 
@@ -96,8 +96,8 @@ class Recursion:
         return np.concatenate([self._P[None], self._T])
 
     def factor(self, q: LinearQuadratic, soft: float = 0.0) -> bool:
-        """Factor the problem; return True if it has one minimum.
-        `soft` regularizes the dynamics.
+        """Factor the problem; return True if it has a unique minimum.
+        `soft` is the factor delta of the regularized dynamics x+ = F z + c - delta p with costates p.
         """
         if self._native:
             self._begin(q.F, soft)
@@ -163,9 +163,8 @@ class Recursion:
             raise NoMinimum(0, np.full((m, m), np.nan))
 
     def _softened(self, k: int, P: np.ndarray, one: np.ndarray) -> np.ndarray:
-        """Return the cost-to-go matrix, modified for regularized dynamics.
-
-        It is T = P (1 + delta P)^-1 over the regularized states.
+        """Return the cost-to-go matrix T = P (1 + delta P)^-1 for regularized dynamics.
+        delta is 0 for states without regularization.
         """
         e, soft = len(one), self._soft
         S = one + soft * P[:e, :e]
@@ -179,9 +178,10 @@ class Recursion:
         return T
 
     def linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray]:
-        """Return the linear terms p of the cost to go and d of the law u = -K x - d.
+        """Return the linear terms of the cost to go and of the feedback law.
+        They are p (N+1, n) of 1/2 x'P x + p'x, and d (N, m) of u = -K x - d.
 
-        They are p (N+1, n) and d (N, m) of u = -K x - d. They use the last factors and hold for delta = 0.
+        They use the last factors and hold for delta = 0.
         """
         s0, s, d = self._linear(q)
         return np.concatenate([s0[None], s]), d
@@ -280,7 +280,7 @@ def stage_source() -> str:
 
 
 def in_c(backend: str) -> bool:
-    """Return whether the recursions of a search run in C, for the name of a backend.
+    """Return True if a search with a given backend runs its recursions in C.
 
     With ``"auto"`` they do from when the library is compiled, in the background.
     """

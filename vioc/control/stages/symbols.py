@@ -31,7 +31,8 @@ class RiccatiStep(NamedTuple):
 
 
 def riccati_step(F: ca.SX, H: ca.SX, g: ca.SX, P: ca.SX, p: ca.SX) -> RiccatiStep:
-    """Minimize the cost of one stage plus the cost to go, over the input.
+    """Return cost to go and feedback law after one backward step of the recursion.
+    The input minimizes the cost of the stage plus the cost to go from the next state.
 
     The cost is 1/2 z'H z + g'z + 1/2 x+'P x+ + p'x+, with x+ = F z, z = (x, u).
     """

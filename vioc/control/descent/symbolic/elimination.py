@@ -12,7 +12,7 @@ import numpy as np
 
 
 def pivot_order(matrix: np.ndarray) -> list[tuple[int, int]]:
-    """Return a pivot order, as (row, column), for the LU factorization of a matrix.
+    """Return the pivots, as (row, column), for an LU factorization of a matrix.
 
     They are large entries in sparse rows and columns.
 

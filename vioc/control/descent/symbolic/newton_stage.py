@@ -20,9 +20,9 @@ FINITE = 1e300
 
 
 class StageLayout(NamedTuple):
-    """Positions of a stage's matrices in the row vector that holds their entries.
+    """Positions of a stage's matrices in the row vector that stores their entries.
 
-    The row is the second output of the function `about`.
+    The row is the second output of the function that `model_stage` returns.
     """
 
     names: tuple[str, ...]
@@ -45,7 +45,7 @@ class StageLayout(NamedTuple):
 
 
 def model_stage(e: SymbolicStage) -> ca.Function:
-    """Return the CasADi function of one backward stage of the local model of the cost.
+    """Return the CasADi function of one backward stage of the second-order cost model.
 
     It computes projection gains, adjoint, Newton Hessian and minimizer. The carry is (number of stages whose
     Hessian by u is not positive definite, G, adjoint, P, p).
@@ -87,6 +87,7 @@ def model_stage(e: SymbolicStage) -> ca.Function:
 
 def quadratic_stage(e: SymbolicStage) -> ca.Function:
     """Return the CasADi function of one backward stage of a linear-quadratic problem.
+    It maps the quadratic cost to go of the next sample to that of this one.
 
     The carry is (P, p). The stage minimizes 1/2 (x, u)'(H + w diag(shift))(x, u) + g'(x, u) along A, B.
     """
@@ -102,9 +103,10 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
 
 
 def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
-    """Return input and next state as affine functions of the state, in one column.
+    """Return one column with the coefficients of two affine functions of the state.
+    They give the input and the next state under the feedback du = -K dx - d.
 
-    The column holds M by rows, then m, of (du, dx_next) = M dx + m, for du = -K dx - d.
+    The column holds M by rows, then m, of (du, dx_next) = M dx + m.
     """
     nx = AB.shape[0]
     M = ca.vertcat(-K, AB @ ca.vertcat(ca.SX.eye(nx), -K))
@@ -113,6 +115,7 @@ def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
 
 def direction_stage(e: SymbolicStage) -> ca.Function:
     """Return the CasADi function of one forward stage of a descent direction.
+    It computes input and next state from the state, and adds the stage's part of the cost's slope.
 
     The carry is (Dg.zeta, dx). The rows hold the affine maps of `_affine`; the second output is du.
     """

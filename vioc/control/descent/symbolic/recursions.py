@@ -109,7 +109,7 @@ class Recursions:
     # -- the iterate --------------------------------------------------------------------------------
 
     def begin(self, x0: np.ndarray, weights: Weights | None) -> None:
-        """Set the initial state and the projection weights of a search."""
+        """Set the initial state of a search, and the weights of the projecting regulator."""
         self._weights = weights
         self._start[1:] = x0
         if weights is not None:
@@ -123,7 +123,7 @@ class Recursions:
 
     @property
     def w(self) -> np.ndarray:
-        """Weights (N,) of the steps in the cost: step lengths in s, or ones."""
+        """Weights (N,) of the steps in the cost: their lengths in s, or ones."""
         return self._grid.w[:, 0]
 
     def load(self, run: Trajectory) -> None:
@@ -185,14 +185,17 @@ class Recursions:
         return True, bool(self._about.outputs[0][-1, 0] == 0)
 
     def _end_part(self) -> np.ndarray:
-        """Return the terminal Hessian with absolute eigenvalues, recomputed after changes."""
+        """Return the terminal cost's Hessian with eigenvalues replaced by absolute values.
+        It is recomputed only if the Hessian has changed.
+        """
         known = self._end_known
         if known is None or not np.array_equal(known[0], self.lxx_end):
             self._end_known = known = self.lxx_end.copy(), absolute(self.lxx_end)
         return known[1]
 
     def _shifted_end(self, carry: np.ndarray, P: np.ndarray, add: np.ndarray) -> None:
-        """Write the shifted Hessian and the gradient of the terminal cost into an array.
+        """Write Hessian and gradient of the terminal cost into the array `carry`.
+        The diagonal `add` is added to the Hessian P.
 
         `carry` gets P + diag(add) and p of the last sample.
         """
@@ -202,14 +205,16 @@ class Recursions:
         carry[nx * nx :] = self.lx_end
 
     def minimize(self, shift: float) -> int | None:
-        """Solve Newton's subproblem with another shift of the Hessian.
+        """Solve Newton's subproblem again with another shift of the Hessian.
 
         Returns an argument for `direction`, or None if there is no minimum.
         """
         return self._minimize(0, self.lxx_end, shift * self.unit)
 
     def minimize_other(self, H: np.ndarray, P: np.ndarray) -> int | None:
-        """Solve Newton's subproblem with given Hessians H of the steps and P of the end."""
+        """Solve Newton's subproblem with other Hessians.
+        H are the Hessians of the steps, P is that of the terminal cost.
+        """
         self._other[:] = H.reshape(len(H), -1)
         return self._minimize(1, P, np.zeros(len(self._shift)))
 
@@ -224,7 +229,8 @@ class Recursions:
         return which + 1 if self._minimizers[which].call() == len(self.u) else None
 
     def direction(self, which: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the descent direction of a solved subproblem, and the slope along it.
+        """Return the descent direction of a solved subproblem.
+        The slope of the cost along it is returned, too.
 
         These are dx (N+1, nx), du (N, nu) and Dg.zeta. `which` is 0 for the model's minimizer, or the value
         that `minimize` returned.
@@ -246,7 +252,7 @@ class Recursions:
 
     @property
     def can_try(self) -> bool:
-        """True if the map has a compiled step (kernel), which trials need."""
+        """True if the map has a compiled step (kernel), which trial rollouts need."""
         return self._kernel is not None
 
     def aim(self, dx: np.ndarray, du: np.ndarray) -> None:
@@ -269,7 +275,7 @@ class Recursions:
 
     @cached_property
     def _trial(self) -> tuple[Bound, Bound]:
-        """Compiled trial rollout under feedback, and the compiled cost of its last state."""
+        """Compiled functions of a trial: rollout under feedback, and terminal cost."""
         kernel, e = self._kernel, self._programs.equations
         assert kernel is not None
         program = self._programs.program("trial", lambda: newton_stage.trial_stage(e, kernel))

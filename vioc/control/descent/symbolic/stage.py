@@ -78,31 +78,33 @@ class SymbolicStage:
 
     @cached_property
     def Y(self) -> ca.SX:
-        """Jacobian (nz, ns) of next state and multipliers by state and input."""
+        """Jacobian (nz, ns) of next state and multipliers with respect to state and input."""
         return self._lu.solve(-ca.jacobian(self.r, self.s))
 
     @cached_property
     def z0(self) -> ca.SX:
-        """Newton's correction (nz,) of next state and multipliers for given (x, u)."""
+        """Newton's correction (nz,) of next state and multipliers at given x and u."""
         return self._lu.solve(-self.r)
 
     @cached_property
     def gradient(self) -> tuple[ca.SX, ca.SX]:
-        """Gradients of the running cost by (x, u) and by (next state, multipliers)."""
+        """Gradients of the running cost with respect to the variables of a step.
+        The first is by (state, input), the second by (next state, multipliers).
+        """
         g = ca.gradient(self.l, ca.vertcat(self.s, self.z))
         return g[: self.ns], g[self.ns :]
 
     def dual(self, weights: ca.SX) -> ca.SX:
         """Return multipliers of the step's equations that cancel a given gradient.
+        The gradient is with respect to next state and multipliers.
 
         They are -r_z^-T weights, (nz,) or (nz, any): `weights` . dz vanishes in the Lagrangian.
         """
         return self._lu.solve_transposed(-weights)
 
     def hessian(self, function: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Return the second derivatives of a scalar function of the stage, in blocks.
-
-        They are ss, sz and zz, by s = (x, u) and z = (next state, multipliers).
+        """Return the second derivatives ss, sz and zz of a scalar function of a step.
+        The variables are s = (state, input) and z = (next state, multipliers).
         """
         H = ca.hessian(function, ca.vertcat(self.s, self.z))[0]
         n = self.ns
@@ -110,9 +112,10 @@ class SymbolicStage:
 
     @cached_property
     def convex(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Gauss-Newton Hessian of the running cost, in blocks ss, sz and zz.
+        """Blocks ss, sz and zz of the Gauss-Newton Hessian of the running cost.
+        The variables are s = (state, input) and z = (next state, multipliers).
 
-        It is J'WJ of the squares in l, plus the Hessian of the rest.
+        It is J'WJ of the squared residuals, plus the Hessian of the remaining terms.
         """
         squares, rest = self._convex
         nx, nu = self.nx, self.nu
@@ -134,7 +137,9 @@ class SymbolicStage:
 
 
 def operations(f: OneStepMap, cost: Cost) -> float:
-    """Estimate the operations of a symbolic stage; inf if the map has no such form."""
+    """Estimate the number of operations of a symbolic stage.
+    The result is inf if the map has no symbolic equations of a step.
+    """
     residual: Any = f.residual
     if residual is None or f.ndx != f.nx or f.nu == 0:
         return np.inf

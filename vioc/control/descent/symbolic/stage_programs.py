@@ -68,7 +68,8 @@ class StagePrograms:
 
     @staticmethod
     def of(f: OneStepMap, cost: Cost, limit: float = LARGEST, dt: Any = None) -> StagePrograms | None:
-        """Return the compiled functions of a problem, shared by a family of costs.
+        """Return the compiled functions of a problem's stages.
+        Costs that differ only in their reference values share them.
 
         None if the stage has more operations than `limit`, and for costs of constraint forces over unequal
         steps `dt`, over which the same impulse is a different force.
@@ -96,7 +97,8 @@ class StagePrograms:
     def value(
         self, X: np.ndarray, U: np.ndarray, lam: np.ndarray, grid: StageArguments
     ) -> tuple[float, float]:
-        """Return the running cost and the squared residual norm |r|^2 of a curve.
+        """Return the running cost of a curve and the squared norm of its residuals.
+        The residuals are those of the equations of all steps.
 
         They are not finite outside of a domain.
         """
@@ -112,7 +114,7 @@ class StagePrograms:
     def newton(
         self, point: list[np.ndarray], grid: StageArguments, last: list[np.ndarray], knobs: np.ndarray
     ):
-        """Return Newton's step for the optimality conditions along a curve.
+        """Return Newton's step for the conditions of optimality along a curve.
 
         `_newton_stage` is one stage of it.
 
@@ -188,7 +190,8 @@ class StagePrograms:
         return ca.Function("newton", args, [ca.densify(o) for o in outputs], OPTIONS)
 
     def forward(self, affine: np.ndarray, nu: int, nx: int) -> np.ndarray:
-        """Compute the changes of all stages forward in time, affine in the state.
+        """Compute the Newton step of all stages, forward in time.
+        The changes in each stage are an affine function of the change of its state.
 
         They are y_k = M_k dx_k + m_k with dx_0 = 0; dx_k+1 are the rows nu .. nu + nx of y_k.
         """

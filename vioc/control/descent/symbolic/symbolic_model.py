@@ -1,6 +1,5 @@
-"""Local models of the cost for small maps, computed by symbolic recursions.
-
-They equal `LocalModel` up to rounding.
+"""Second-order models of the cost for small maps, computed by symbolic recursions.
+They equal those of the class `LocalModel` up to rounding.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ _idle: WeakKeyDictionary[Cost, tuple[tuple, list[Recursions]]] = WeakKeyDictiona
 
 
 class LocalModels:
-    """Local models of the cost at the iterates of a search.
-
+    """Second-order models of the cost at the iterates of a search.
     Symbolic recursions compute them if the map is small.
 
     Parameters
@@ -72,7 +70,8 @@ class LocalModels:
         return self.cost.value(run)
 
     def about(self, run: Trajectory, shift: float) -> LocalModel:
-        """Return the local model of the cost at an iterate, valid until the next call.
+        """Return the second-order model of the cost at an iterate.
+        It is valid until the next call.
 
         `shift` is the most likely one of its Newton direction.
         """
@@ -84,10 +83,8 @@ class LocalModels:
 
 
 class StageModel(LocalModel):
-    """Local model of the cost that one backward pass over the stages computes.
-
-    The pass goes backward over the stages. The model's arrays are views of the recursions' arrays, which the
-    next model overwrites.
+    """Second-order model of the cost, computed by one backward pass over the stages.
+    Its arrays are views of the recursions' arrays, which the next model overwrites.
 
     Attributes
     ----------
@@ -140,7 +137,9 @@ class StageModel(LocalModel):
         return None if which is None else self._recursions.direction(which)
 
     def _along(self, method: str, shift: float, which: int | None) -> DescentDirection | None:
-        """Return the descent direction of a solved subproblem, None if the cost rises."""
+        """Return the descent direction of a solved subproblem.
+        Return None if the cost rises along it.
+        """
         if which is None:
             return None
         dx, du, slope = self._recursions.direction(which)
