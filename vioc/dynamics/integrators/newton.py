@@ -345,7 +345,8 @@ def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoo
 
 def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
     """Return the sign of the determinant of a step's matrix, or 0 if the matrix is singular.
-    The test of singularity scales rows and columns by `weights`. The sign of a singular matrix would be noise.
+    The test of singularity scales rows and columns by `weights`. The sign of a singular matrix would be
+    noise.
     """
     m = len(matrix) - len(weights)
     scaled = matrix / np.outer(*2 * [np.concatenate([weights, np.ones(m)])])

@@ -430,7 +430,8 @@ class StructuredLinearization:
 
     def _add_forces(self, A, B, C, D, args: list[np.ndarray], minus: np.ndarray, plus: np.ndarray) -> None:
         """Write the derivatives by force inputs into B and D, the Jacobians by the input.
-        B is the Jacobian of the next state, D that of the multipliers. The derivatives follow from A and C, since a force acts like a change of momentum.
+        B is the Jacobian of the next state, D that of the multipliers. The derivatives follow from A and C,
+        since a force acts like a change of momentum.
         """
         f, F_u, picked = self.f, self._constant_F_u, self._picked
         p, nf = slice(f.nq, f.nq + f.nd), len(f.system.inputs)
