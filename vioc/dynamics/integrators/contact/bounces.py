@@ -230,7 +230,7 @@ class Bounces(ContactSteps):
     def flights(
         self, f: ContactVI, x: np.ndarray, U: np.ndarray, t: float, h: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return states and multipliers of consecutive steps, up to the first step that may have an impact."""
+        """Return states and multipliers of steps before the first step that may have an impact."""
         held = self._held(f, x[None], U[:1], t, h)[0]
         free, at = self.without(f, held)
         nothing = np.empty((0, f.nx)), np.empty((0, len(f.multiplier_names)))

@@ -84,7 +84,7 @@ class ContactDerivatives:
         return Normals(self._f.nd + self._f.nm, self._f.touches.all, np.arange(self._f.nd))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean velocities with the multipliers (N, nz), and the contact points, of solved steps."""
+        """Return mean velocities with multipliers (N, nz), and contact points, of solved steps."""
         f, nd = self._f, self._f.nd
         if f.features.pairs:  # the contact points are known only inside the step: solve it again
             each = zip(steps.x0, steps.u, steps.t.tolist(), steps.h.tolist(), strict=True)

@@ -379,7 +379,9 @@ class Impact:
         return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
     def derivatives(self, solution: tuple) -> np.ndarray:
-        """Return derivatives of momenta and impulses of N impacts by configuration, momenta and parameters."""
+        """Return derivatives of the results of N impacts by configuration, momenta and parameters.
+        The results are the momenta after the impact, and the impulses.
+        """
         G_y, G_z, X_y, X_z = self._slopes(*solution)
         scale = 1 / np.abs(G_z).max(axis=2, keepdims=True)
         return X_y - X_z @ np.linalg.solve(scale * G_z, scale * G_y)

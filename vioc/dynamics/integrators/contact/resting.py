@@ -79,7 +79,9 @@ class ContactSteps(ABC):
 
     @abstractmethod
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Any]:
-        """Return the impacts of a step and the motions between these impacts; an empty list without restitution."""
+        """Return the impacts of a step and the motions between these impacts.
+        The list is empty for a map without restitution.
+        """
 
     @abstractmethod
     def residual(self, f: ContactVI) -> ca.Function | None:
