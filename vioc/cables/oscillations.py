@@ -72,8 +72,8 @@ def normal_modes(equilibrium: StaticEquilibrium, count: int | None = None) -> No
 
 
 def longest_step(equilibrium: StaticEquilibrium) -> float:
-    """Return the longest step length for which an equilibrium is stable, s.
-    The limit is that of the variational integrator `MidpointVI`.
+    """Return the longest step length that is stable at an equilibrium, s.
+    With a longer step the variational integrator `MidpointVI` is unstable there.
 
     Constraint forces act at the start of a step, so the stiffness that they give to a taut cable is explicit:
     dt < 2/omega, with omega^2 the largest eigenvalue of sum_i lambda_i h_i,qq on the constraints relative to

@@ -57,7 +57,7 @@ class Backend:
 
     def knowing(self, **more: Any) -> Backend:
         """Return a copy of the backend that includes additional data in its cache keys.
-        A backend without an identity is returned unchanged.
+        A backend without data that identify its functions is returned unchanged.
         """
         return self if self.identity is None else Backend(self.name, {**self.identity, **more})
 

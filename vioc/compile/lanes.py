@@ -63,9 +63,10 @@ def prelude(lanes: int) -> str:
 
 def laned(function: ca.Function, name: str) -> str | None:
     """Return C code that evaluates a CasADi function at several points at once.
-    Each vector lane has one point. The code is ``static void name(const lanes *const *in, lanes *const
-    *out)``. The `function` is of SX with dense arguments and results. The result is None if an operation is
-    not supported.
+    Each vector lane has one point. The result is None if an operation is not supported.
+
+    The code is ``static void name(const lanes *const *in, lanes *const *out)``. The `function` is of type SX
+    with dense arguments and results.
     """
     lines = [f"static void {name}(const lanes *const *in, lanes *const *out) {{"]
     held: dict[int, str] = {}  # C name of the value in each register

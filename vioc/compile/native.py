@@ -135,7 +135,8 @@ class NativeProgram(Program):
     @cached_property
     def _mapped(self) -> Any:
         """C function that evaluates the program for every row of its arguments.
-        It is `vioc_map` of loops.c, with its first arguments, the program and its memory, bound.
+
+        It is `vioc_map` of loops.c, with the program and the first row 0 as bound arguments.
         """
         return partial(_loops().vioc_map, ctypes.byref(self._struct), 0)
 

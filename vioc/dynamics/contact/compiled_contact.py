@@ -241,8 +241,10 @@ class TapeCore:
 
     def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None):
         """Compute consecutive steps with contact until one does not converge.
-        Returned are states, multipliers, inputs, errors and numbers of iterations, with one row for each
-        step. If `carry` has a row for every step, (N, nx), each step starts from its row, and all steps are
+        The argument `carry` is the start state. Returned are states, multipliers, inputs, errors and numbers
+        of iterations, with one row for each step.
+
+        If `carry` has a row for every step, (N, nx), each step starts from its row, and all steps are
         computed.
         """
         n, layout = len(U), self.layout

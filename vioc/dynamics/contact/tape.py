@@ -60,7 +60,9 @@ def _dense(size: int) -> ca.Sparsity:
 
 class Tape(ABC):
     """Instruction tables that evaluate one momentum balance of a step, with their memory.
-    Subclasses write the tables in `_write`. The class has the interface `Values`.
+
+    Subclasses write the tables in `_write`. The class implements `Values`, the interface by which step
+    equations are built.
 
     Parameters
     ----------

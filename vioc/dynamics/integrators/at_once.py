@@ -50,8 +50,10 @@ class AtOnce:
 
     def first(self, left, right, h, theta, terms, A, B) -> np.ndarray | None:
         """Write the Jacobians A and B of N steps, by state and by input, into given arrays.
-        The shapes of A and B are (N, 2n, 2n) and (N, 2n, nu). Returned is the derivative D2 D2 L_d + D2 F+
-        (N, n, n) of the next momenta by the next configurations, or None if a step cannot be linearized.
+        Returned is the derivative (N, n, n) of the next momenta by the next configurations, or None if a step
+        cannot be linearized.
+
+        The shapes of A and B are (N, 2n, 2n) and (N, 2n, nu). The result is D2 D2 L_d + D2 F+.
 
         Parameters
         ----------

@@ -61,6 +61,7 @@ Inverse = Callable[..., ArticulatedInverse]
 @dataclass(frozen=True)
 class ChordParts(StepParts):
     """Terms of the equations of one step, together with the total impulse of its forces.
+
     The field `impulse` (nd,) = D1 L_d + D2 L_d + F- + F+ is p_k+1 - p_k without the constraint impulses. In
     contrast to `momentum` it is no difference of large numbers, so cyclic momenta are constant to rounding.
     """
@@ -208,8 +209,10 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
     """Return the factorization and the iteration of a step, and the largest accepted contraction.
-    The functions are `factorize` and `iterate` of `StepFunctions`. The unknown y is the configuration q
-    divided by its natural size + |q_k|. The iteration returns the negative correction of y.
+    The functions are `factorize` and `iterate` of `StepFunctions`.
+
+    The unknown y is the configuration q divided by its natural size + |q_k|. The iteration returns the
+    negative correction of y.
     """
     f = rule.f
     nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
@@ -272,6 +275,7 @@ def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) ->
 def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
     """Return infinity if Euler angles may become singular on the way to a step's end, else 0.
     The argument `way` (nd,) is the displacement over the step, and D the factorized matrix at the step's end.
+
     At the pole of three Euler angles the first and the last angle turn about one axis. The determinant
     touches zero there and is positive on both sides, so neither its sign nor the corrections show a pole on
     the way. The pivot of the first angle over its diagonal is the square of the sine of the angle between the
@@ -288,6 +292,7 @@ def independent(
     pivots: ca.SX, J0: list[list[Any]], J1: list[list[Any]], masses: np.ndarray | list[float]
 ) -> ca.SX:
     """Return, for each constraint, whether its gradient is linearly independent of the others.
+
     The test uses the pivots of Dh(q_k+1) M^-1 Dh(q_k)', for constraint Jacobians Dh and mass matrix M. All
     gradients are independent if all entries are true. A gradient that vanishes at one end is also short there
     relative to its length at the other end. Lengths of gradients are in units of typical masses.
@@ -302,10 +307,12 @@ def independent(
 
 def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
     """Return one update of a chord iteration, which stops if its corrections do not contract.
-    The results are the negative changes of the unknowns and of the memory, and the error. `g` is a
-    correction. The memory is the size of the correction before, scaled by `TINY`, and 0 at first. If a
-    correction above `rounding` exceeds `most` times the one before, or is not a number, the memory becomes
-    negative, the error infinite, and nothing changes any more, which ends the iteration.
+    The memory of the iteration is the size of its last correction. The results are the negative changes of
+    the unknowns and of the memory, and the error.
+
+    `g` is a correction. The memory is scaled by `TINY`, and 0 at first. If a correction above `rounding`
+    exceeds `most` times the one before, or is not a number, the memory becomes negative, the error infinite,
+    and nothing changes any more, which ends the iteration.
     """
     size = ca.norm_2(g)
     exceeds = size > ca.fmax(rounding, most / TINY * memory)
@@ -341,6 +348,7 @@ def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -
 
 def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function | None) -> StepFunctions:
     """Return the functions that solve one step for many samples at once, without continuation.
+
     All are CasADi functions of type SX. `check` is (q_k+1, parameters) -> term added to the error.
     """
     f = rule.f

@@ -20,7 +20,7 @@ def _palindrome(*half: float) -> tuple[float, ...]:
 
 
 def _suzuki(outer: int) -> tuple[float, ...]:
-    """Return coefficients of a composition of order 4 by Suzuki.
+    """Return the coefficients of Suzuki's composition of order 4.
     It has `outer` equal stages before and after the middle stage.
     """
     return _palindrome(*[1 / (2 * outer - (2 * outer) ** (1 / 3))] * outer)

@@ -92,8 +92,9 @@ def inverse_of_least(M: np.ndarray, unit: np.ndarray | float | None = None) -> n
 
 def condition(D: np.ndarray, mass_scale: np.ndarray) -> float:
     """Return the condition number of a step's Newton matrix D, scaled by typical masses.
-    It is infinite where D is not finite. Scaling by D's own rows would hide a singularity of Euler angles,
-    where a whole row vanishes.
+    It is infinite where D is not finite.
+
+    Scaling by D's own rows would hide a singularity of Euler angles, where a whole row vanishes.
     """
     root = np.sqrt(mass_scale)
     return float(inverse_of_least(D / np.outer(root, root))) if np.isfinite(D).all() else np.inf
@@ -159,7 +160,8 @@ def check_regular(
 def _singular_linearization(
     f: MechanicalMap, saddle: np.ndarray, k: int, amplification: float, cause: str
 ) -> StepError:
-    """Return the error for a step whose derivatives do not exist, with the singular matrix.
+    """Return the error for a step whose derivatives do not exist; it names the singular matrix.
+
     A singular constraint also makes dq/dp large or not a number, so the error names the Newton matrix M_k+1
     only if M_k+1 is singular without constraints.
     """

@@ -54,9 +54,10 @@ def with_continuation(
     shortest: float = SHORTEST,
 ) -> ca.Function:
     """Return a function that solves a step, by continuation in its length if necessary.
-    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). If the branch cannot be followed to its
-    end, the error is 2 minus the share reached, and the next state is the mean velocities there, padded with
-    NaN (`left_by` reads both).
+    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+
+    If the branch cannot be followed to its end, the error is 2 minus the share reached, and the next state is
+    the mean velocities there, padded with NaN (`left_by` reads both).
 
     Parameters
     ----------
@@ -97,6 +98,7 @@ def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Branch
 
 def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Function:
     """Return a CasADi function that solves a step by continuation in its length, from length 0.
+
     It is a loop over z = (w, w before, share, share before, stride), with the mean velocity w and the share
     of the length.
     """

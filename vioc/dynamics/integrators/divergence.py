@@ -29,6 +29,7 @@ def closed(f: MechanicalMap) -> bool:
 
 def grows(f: MechanicalMap, run: Trajectory) -> bool:
     """Return whether the variables of a run move much faster in its second half.
+
     The test uses mean velocities and a typical mass matrix, so it builds no function.
     """
     with np.errstate(all="ignore"):

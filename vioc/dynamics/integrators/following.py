@@ -30,9 +30,12 @@ ENOUGH = 1e-8  # of the largest force: largest force that may be missing
 
 def equations(rule: VariationalRule) -> Evaluator:
     """Return an evaluator of the terms from which inverse dynamics computes the inputs.
-    Its arguments and results are (q_k, q_k+1, u, t, dt, parameters) -> b, B-, m, B+, Dh(q_k). The momentum
-    balance of the step has the terms b at its start and m at its end, with the derivatives B- and B+ by the
-    input u; Dh is the constraint Jacobian.
+    They are terms of the momentum balance of a step, their derivatives by the input, and the constraint
+    Jacobian.
+
+    Arguments and results are (q_k, q_k+1, u, t, dt, parameters) -> b, B-, m, B+, Dh(q_k). The momentum
+    balance has the terms b at the start and m at the end of the step, with derivatives B- and B+ by the input
+    u.
     """
     f = rule.f
     sizes = f.nq, f.nq, len(f.system.inputs), 1, 1
@@ -103,9 +106,7 @@ def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k
 
 
 def _solved(B: np.ndarray, Dh: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least-squares solution of B u - Dh' lambda = right, and the residual.
-    The result contains only the inputs u, without the multipliers lambda.
-    """
+    """Return the inputs u that solve B u - Dh' lambda = right by least squares, and the residual."""
     A = np.concatenate([B, -Dh.T], axis=1)
     x = np.linalg.lstsq(A, right, rcond=None)[0] if A.shape[1] else np.zeros(0)
     return x[: B.shape[1]], right - A @ x

@@ -136,6 +136,7 @@ class GalerkinVI(MechanicalMap):
     @shared
     def stage(self) -> ca.Function:
         """CasADi function of momentum, force and constraint values at a quadrature point.
+
         Its arguments and results are (q, v, u, t, parameters, lambda) -> L_v and f = L_q + F - Dh' lambda of
         the dynamic variables, and h. L is the Lagrangian, with derivatives L_q and L_v; F are the forces and
         h the constraints.
@@ -251,6 +252,7 @@ class GalerkinVI(MechanicalMap):
     @shared
     def _robust_kernel(self) -> ca.Function | None:
         """Solver of steps by Newton's method, for steps where the usual iteration diverges.
+
         The usual iteration is equation (GA 6). The solver is None for many unknowns: `_rescued` solves those
         steps numerically.
         """
@@ -288,6 +290,7 @@ class GalerkinVI(MechanicalMap):
     @shared
     def _end(self) -> ca.Function:
         """CasADi function that makes the velocity at a step's end tangent to the constraints.
+
         Its arguments and results are (x_next, parameters) -> p_k+1, the momentum with tangent velocity, and
         the impulse that projects it (GA 11).
         """

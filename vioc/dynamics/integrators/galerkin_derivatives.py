@@ -198,6 +198,7 @@ class GalerkinDerivatives:
 
     def left(self, h: np.ndarray, o: np.ndarray) -> np.ndarray:
         """Combine values o at quadrature points to the left-hand sides of the step equations.
+
         From o (N, P, no, ...) it makes the equations (N, nw, ...): those of the stages, the constraints h at
         all points but the first, the momentum at the end, and the constraint rates there. The momentum at the
         start is not included.
@@ -213,6 +214,7 @@ class GalerkinDerivatives:
 
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
         """Convert weights of the step equations to weights of values at quadrature points.
+
         For weights mu (N, nw) of the equations that `left` computes from o (N, P, no), the result is the
         weights of o in their sum.
         """
@@ -242,6 +244,7 @@ class GalerkinDerivatives:
 
     def _chained(self, steps: Steps, theta: np.ndarray) -> tuple[Points, np.ndarray, np.ndarray, np.ndarray]:
         """Return derivatives of solved steps by their arguments, by the implicit function theorem.
+
         The results are the values at quadrature points, the Jacobian of the equations by the unknowns w (N,
         nw, nw), the total derivative of the points' arguments y by the step's arguments s (N, P, ny, ns), and
         that of the next state, then of the multipliers, by s (N, nx + nm, ns).

@@ -14,6 +14,7 @@ NEWTON = 60  # largest number of unknowns of Newton's method in symbols
 
 def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.Function:
     """Return a CasADi function that repeats an iteration until its error is rounding error.
+
     `iterate` is (y, ...) -> (y, result, error), the function (y, ...) -> (result, error). The error is
     infinite where it once fell by less than the factor `contraction`, except by rounding: then the root is
     not certified. The iterations are calls that are skipped, in groups, once it has converged. A root finder

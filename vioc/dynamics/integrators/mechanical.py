@@ -299,8 +299,9 @@ class MechanicalMap(KernelMap):
     def conditions(self, trajectory: Trajectory) -> StepConditions:
         """Return the condition numbers of the equations of every step of a trajectory.
         They are those of the Newton matrix M_k+1 and of the constraints' matrix Dh M^-1 Dh' ([S] VII),
-        infinite where a matrix is singular. A step warns of a singular M_k+1 (`ChartWarning`); these numbers
-        show how close a motion comes to it.
+        infinite where a matrix is singular.
+
+        A step warns of a singular M_k+1 (`ChartWarning`); these numbers show how close a motion comes to it.
         """
         return conditions(self._variational(), Steps.along(trajectory_of(trajectory)), self.theta)
 
@@ -403,8 +404,9 @@ class MechanicalMap(KernelMap):
 
     def _force_rounding(self, dt: float) -> float:
         """Return the error of forces, M eps/dt^2, that rounding of configurations can cause.
-        M are typical masses, eps is the relative rounding error and dt the step length. A step solves for
-        velocities (q1 - q0)/dt.
+        M are typical masses, eps is the relative rounding error and dt the step length.
+
+        A step solves for velocities (q1 - q0)/dt.
         """
         total = sum(float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass)
         return 100 * np.finfo(float).eps * total / dt**2

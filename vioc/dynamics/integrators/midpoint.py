@@ -182,7 +182,8 @@ class MidpointVI(MechanicalMap):
         return PASSING
 
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve a step that no kernel certifies; return the next state and the multipliers.
+        """Solve a step whose root the usual solver does not certify.
+        Returned are the next state and the multipliers.
 
         `Driver` tries these solvers in turn and accepts the first error within the tolerance:
 

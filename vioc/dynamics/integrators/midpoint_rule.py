@@ -126,6 +126,7 @@ class MidpointRule(ChordRule):
 
     def inverse_of_mass(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
         """Return a fast approximate solver of linear systems with a step's Newton matrix.
+
         Its matrix is -(M + dt^2 ...)/dt with the mass matrix M, the part of D2 D1 L_d that is not small with
         dt; the terms of order dt^2 are those of springs and dampers.
         """

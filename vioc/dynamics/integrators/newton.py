@@ -182,6 +182,7 @@ def solve_step(
 def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | None = None) -> BranchRoot:
     """Follow the branch of a step's roots to the largest fraction of its length that it reaches.
     The branch begins at length 0, or at its root `begun`. Each root is extrapolated to the guess of the next.
+
     A share is accepted only if Newton's corrections contract so fast that no other root is near, and if the
     matrix has changed so little since the last root that it is regular in between. The matrix is also
     singular in between where constraints become dependent and the branch passes straight through that
@@ -332,6 +333,7 @@ def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
 
 def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoot, last: BranchRoot) -> bool:
     """Return whether Euler angles stay regular between two roots of the branch.
+
     Matrices on both sides of a pole are alike (`chord.near_pole`). Where constraints hold a body, the
     momentum balance alone shows no pole.
     """
@@ -345,6 +347,7 @@ def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoo
 
 def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
     """Return the sign of the determinant of a step's matrix, or 0 if the matrix is singular.
+
     The test of singularity scales rows and columns by `weights`. The sign of a singular matrix would be
     noise.
     """
@@ -363,8 +366,9 @@ def newton(
 ) -> tuple[BranchRoot, np.ndarray | None, int]:
     """Solve the equations of a step by Newton's method, as long as its corrections contract.
     The method starts from the rates w, for the fraction `share` of the step. The results are the root, the
-    matrix there, and the number of evaluations. The matrix is None where no root was found, and the error
-    infinite where corrections do not contract.
+    matrix there, and the number of evaluations.
+
+    The matrix is None where no root was found, and the error infinite where corrections do not contract.
     """
     n, lam, last = len(w), np.zeros(0), np.inf
     for count in range(1, CORRECTIONS + 1):

@@ -76,8 +76,10 @@ def _motion(f: MechanicalMap) -> ca.Function:
 def far(reach: Any, turning: Iterable[bool]) -> Any:
     """Return infinity if the first guess may turn an angle by more than 1 rad, else 0.
     The argument `reach` bounds the displacements of the variables; `turning` is the mask of angles. The limit
-    is `FAR`. Sines and cosines of angles, and so the step's matrix, change by no more than the angle along
-    the way. If that is less than a sixth of a turn, tests at the guess hold all the way to it.
+    is `FAR`.
+
+    Sines and cosines of angles, and so the step's matrix, change by no more than the angle along the way. If
+    that is less than a sixth of a turn, tests at the guess hold all the way to it.
     """
     at = [i for i, turns in enumerate(turning) if turns]
     if not at:

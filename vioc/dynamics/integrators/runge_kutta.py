@@ -101,9 +101,11 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     @shared
     def _acceleration(self) -> ca.Function:
         """CasADi function of the accelerations of a stage, at constant kinematic velocities.
-        Its arguments and results are (q, v, u, t, parameters) -> a (nd,), lambda_c, residual: accelerations,
-        multipliers and residual norm. The residual is that of the solved equations, which is not small if
-        their matrix is singular. Times dt^2 it is an error of q, as in `_defect`.
+        Its arguments and results are (q, v, u, t, parameters) -> accelerations (nd,), multipliers lambda_c,
+        residual norm.
+
+        The residual is that of the solved equations, which is not small if their matrix is singular. Times
+        dt^2 it is an error of q, as in `_defect`.
         """
         lag, c, nd = self.lagrangian, self.continuous, self.nd
         still = ca.SX.zeros(self.nq)
@@ -125,6 +127,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     @property
     def _row_scale(self) -> ca.SX:
         """Scales of a stage's equations, by which their residuals are divided.
+
         A scale is the change of the residual, times dt^2, due to a unit error of q. Errors of q are relative
         to its natural size + |q|.
         """

@@ -217,6 +217,7 @@ def _solve(S: np.ndarray, rhs: np.ndarray, k: np.ndarray) -> np.ndarray:
 
 def _jump_rows(f: RungeKutta) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX]:
     """Return the equations (nd + nm,) of a velocity jump at a step's start, and their symbols.
+
     The jump dv due to impulses at a fixed configuration satisfies (M dv)_d = Dh_d' impulse, Dh dv = 0, for
     mass matrix M and constraint Jacobian Dh.
     """

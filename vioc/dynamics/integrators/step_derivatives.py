@@ -111,6 +111,7 @@ class StepDerivatives:
 
     def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:
         """Return the Jacobians (N, rows, ny) of an expression along N steps, column by column if long.
+
         If an entry is infinite, all entries of the step are NaN, since infinity times 0 would look singular.
         """
         n, ny, program = len(args[0]), self.ny, evaluate.program

@@ -174,6 +174,7 @@ class Bounces(ContactSteps):
 
     def _now(self, f: ContactVI, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the gaps of all contacts in given states x, and the rates of the gaps.
+
         The velocities are M^-1 p, with constraints their tangent part. The momentum of a body at rest on a
         contact lacks half of the contact's impulse, so its gap seems to close; `_held` allows for that.
         """
@@ -213,10 +214,12 @@ class Bounces(ContactSteps):
 
     def _held(self, f: ContactVI, X: np.ndarray, U: np.ndarray, t: float, h: float) -> np.ndarray:
         """Return a mask of the bouncing contacts that are at rest at the start of each step.
-        The steps have length h and the first begins at t. The momentum of a body at rest contains half of the
-        impulse of the forces in a step, which the contact cancels, and lacks half of the contact's. The body
-        then seems to close at half of the speed that the forces add in the step. A closing speed up to
-        `SHARE` of that added speed, plus `slow`, counts as rest.
+        The steps have length h and the first begins at t.
+
+        The momentum of a body at rest contains half of the impulse of the forces in a step, which the contact
+        cancels, and lacks half of the contact's. The body then seems to close at half of the speed that the
+        forces add in the step. A closing speed up to `SHARE` of that added speed, plus `slow`, counts as
+        rest.
         """
         gap, speed = self._now(f, X)
         held = self.bouncing & (gap <= CLOSED) & (speed <= f.slow)

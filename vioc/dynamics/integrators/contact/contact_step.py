@@ -99,6 +99,7 @@ class CondensedTouch(NamedTuple):
 
 def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> CondensedTouch:
     """Eliminate the variables y of a contact from the Newton system of a step.
+
     The change of the contact impulse is c - S dw with dw = K dV, for the change dV of the mean velocity. K is
     the Jacobian J of gap and slip with its first row replaced by H; without a gap K is J. Maths:
     docs/maths/contact.md.

@@ -187,8 +187,10 @@ class ImpactEnd(End):
 
 class ImpactTape(Tape):
     """Instruction tables of one stage of an impact, for the compiled solver.
-    They compute [V, 0], the velocities after the stage, from [q, b, offset, preload, guess]: configuration,
-    momenta, offsets of the gap velocities, given normal impulses and the initial guess of V.
+    They compute the velocities after the stage from the configuration and the momenta before it.
+
+    They lead from [q, b, offset, preload, guess] to [V, 0]: configuration, momenta, offsets of the gap
+    velocities, given normal impulses and the initial guess of V.
     """
 
     def __init__(self, f: ContactVI, p: ImpactPieces):

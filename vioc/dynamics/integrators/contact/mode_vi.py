@@ -88,8 +88,10 @@ class HoldingLagrangian(Lagrangian):
     @cached_property
     def h(self) -> ca.SX:
         """Values of all constraints; the value of an active contact is its negative gap.
-        The sign makes positive multipliers push. Components of tangential constraints are 0, since sticking
-        constrains the slip velocity and not a position.
+        The sign makes positive multipliers push.
+
+        Components of tangential constraints are 0, since sticking constrains the slip velocity and not a
+        position.
         """
         own = (-touch.gap if i == 0 else ca.SX(0) for touch, i in self.rows)
         return ca.vertcat(super().h, *own)
@@ -97,7 +99,8 @@ class HoldingLagrangian(Lagrangian):
     @cached_property
     def Dh(self) -> ca.SX:
         """Jacobian of all constraints, which include the active contacts.
-        It is by q for constraints on positions, and by the rates for constraints on velocities.
+        Its rows are derivatives by q for constraints on positions, and by the rates for constraints on
+        velocities.
         """
         m, g = len(self.system.constraints), self.graph
         if not m:

@@ -60,7 +60,9 @@ class ContactSteps(ABC):
         return Evaluator(ca.Function("normals", [q, theta], [ca.densify(M), ca.densify(N)], OPTIONS))
 
     def openable(self, f: ContactVI, x: np.ndarray, closed: np.ndarray) -> np.ndarray:
-        """Return, for each closed contact of a state x, whether a feasible velocity can open it."""
+        """Return, for each closed contact of a state x, whether a feasible velocity can open it.
+        A feasible velocity satisfies the constraints and does not decrease the gap of any closed contact.
+        """
         q = x[: f.nq]
         M, N = self.normals(q, f.theta)
         return openable(M, N, f.lagrangian.constraint_jacobian(q, **f.parameters)[:, : f.nd], closed)

@@ -146,8 +146,9 @@ class Touches:
 
     def natural(self, constraints: int) -> NaturalUnits:
         """Return the natural units to which the residuals of a step with contact are relative.
-        The argument is the number of constraints. Constraint values have no unit, as `Pieces.leave` divides
-        them by the lengths of their gradients.
+        The argument is the number of constraints.
+
+        Constraint values have no unit, as `Pieces.leave` divides them by the lengths of their gradients.
         """
         return NaturalUnits(self._length, self._sizes, np.concatenate([np.ones(constraints), self._units]))
 

@@ -68,10 +68,11 @@ class Curves:
     @cached_property
     def errors(self) -> ca.Function:
         """CasADi function of the rotation errors and the angular momenta of a body along a step.
-        Its arguments and results are (y, dt, attitudes (4 s + 4,)) -> rotation vectors and momenta (3, s + 1)
+        Rotation errors are rotation vectors relative to given attitudes.
+
+        Arguments and results are (y, dt, attitudes (4 s + 4,)) -> rotation vectors and momenta (3, s + 1)
         each, at the s points and at the end; y = (rotation vector at the start, pi, rates, torques), (6 + 6
-        s,). Rotation vectors are relative to the given attitudes and exact to second order, which derivatives
-        at zero require.
+        s,). Rotation vectors are exact to second order, which derivatives at zero require.
         """
         s = self.rule.stages
         y, dt, given = ca.SX.sym("y", 6 + 6 * s), ca.SX.sym("dt"), ca.SX.sym("given", 4 * s + 4)
@@ -92,7 +93,9 @@ class Curves:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """CasADi function of the Jacobians of `errors`, rotation errors and momenta along a step.
+        """CasADi function of the Jacobians of rotation errors and angular momenta along a step.
+        They are the results of the function `errors`.
+
         Its arguments and results are (y, dt, attitudes) -> derivatives of rotation vectors and of momenta by
         y, (3 s + 3, 6 + 6 s) each.
         """
@@ -102,7 +105,9 @@ class Curves:
 
     @cached_property
     def curvature(self) -> ca.Function:
-        """CasADi function of the Hessian of a weighted sum of rotation errors and momenta along a step.
+        """CasADi function of the Hessian of a weighted sum of rotation errors and angular momenta.
+        They are the results of the function `errors` along a step.
+
         Its arguments and results are (y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y. The weights are
         those of the rotation vectors, then of the momenta, of `errors`.
         """

@@ -32,7 +32,9 @@ class GroupDerivatives:
     def _implied(self) -> tuple[list[ca.SX], ca.SX, ca.SX, ca.SX]:
         """Implicit equations of a step as an expression G (ndx + nm,), with their symbols.
         The symbols are those of the arguments, of s (errors at the start, inputs, parameters) and of y
-        (errors at the end, multipliers). Errors and multipliers y are relative to the arguments.
+        (errors at the end, multipliers).
+
+        Errors and multipliers y are relative to the arguments.
         """
         f = self.f
         x, u, lam, theta, _ = f.symbols

@@ -125,6 +125,7 @@ class GalerkinStep:
 
     def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
         """Return the corrections of rates (nd, s) and multipliers (nm, s - 1), from residuals.
+
         The residuals are `left` of the momenta and `h` of the constraints. Multipliers are eliminated by
         equation (GA 12) of docs/maths/galerkin.md.
         """

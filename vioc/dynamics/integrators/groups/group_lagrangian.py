@@ -26,7 +26,9 @@ from vioc.dynamics.lagrangian import LONG, OPTIONS, Lagrangian
 
 
 class _Attitude(Pose):
-    """Constant rotation whose nine matrix entries are parameters of the auxiliary mechanism."""
+    """Constant rotation of the auxiliary mechanism, whose nine matrix entries are parameters.
+    The auxiliary mechanism has this rotation, followed by three angles, for each rotation of the mechanism.
+    """
 
     def __post_init__(self) -> None:
         """Omit the checks of the base class `Pose`, since the matrix entries are symbols."""
@@ -70,13 +72,15 @@ class GroupLagrangian:
 
     def ours(self, rows: Any) -> ca.SX:
         """Reorder entries from the order of the auxiliary mechanism's variables to (r, rotations).
-        The coordinates r are all variables that belong to no rotation.
+        The auxiliary mechanism has three angles for each rotation. The coordinates r are all variables that
+        belong to no rotation.
         """
         return vec.column(rows[i] for i in self.place)
 
     def theirs(self, rows: list[Any]) -> list[Any]:
         """Reorder entries from the order (r, rotations) to that of the auxiliary mechanism's variables.
-        The coordinates r are all variables that belong to no rotation.
+        The auxiliary mechanism has three angles for each rotation. The coordinates r are all variables that
+        belong to no rotation.
         """
         found: list[Any] = [0.0] * len(rows)
         for i, row in zip(self.place, rows, strict=True):
@@ -85,7 +89,8 @@ class GroupLagrangian:
 
     def _values(self, q: Any, theta: Any) -> dict[str, Any]:
         """Return the parameters of the auxiliary mechanism, by name, at a configuration q.
-        They are the given parameters theta, and the matrix entries of the rotations.
+        They are the given parameters theta, and the matrix entries of all rotations, which are constant in
+        the auxiliary mechanism.
         """
         values = dict(zip(self._names, ca.vertsplit(theta), strict=True))
         for i, s in enumerate(self.space.attitudes(q)):
@@ -95,7 +100,8 @@ class GroupLagrangian:
 
     def at(self, q: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
         """Return the variables and the parameters of the auxiliary mechanism at a configuration q.
-        The angles among the variables are zero; rotations are parameters.
+        In the auxiliary mechanism each rotation is given by parameters, followed by three angles, which are
+        zero.
         """
         angles = vec.column(self.theirs([*ca.vertsplit(q[: self.space.nr]), *[ca.SX(0)] * 3 * self.space.nb]))
         return angles, vec.column(self._values(q, theta).values())
@@ -103,7 +109,8 @@ class GroupLagrangian:
     @cached_property
     def place_at(self) -> ca.Function:
         """CasADi function of the variables and the parameters of the auxiliary mechanism.
-        Its arguments are (q, parameters).
+        Its arguments are (q, parameters). In the auxiliary mechanism each rotation is given by parameters,
+        followed by three angles, which are zero.
         """
         q, *_, theta = self._symbols
         return ca.Function("place", [q, theta], list(self.at(q, theta)), OPTIONS)
@@ -187,8 +194,9 @@ class GroupLagrangian:
         return ca.Function("motion", [q, p, u, t, theta], [v, a, lam], OPTIONS)
 
     def moved(self, expression: Any, q: Any, v: Any, theta: Any) -> ca.SX:
-        """Return the value of an auxiliary mechanism's expression at a configuration q and rates v.
-        The parameters are theta.
+        """Evaluate an expression of the auxiliary mechanism at the configuration q and the rates v.
+        In the auxiliary mechanism each rotation is given by parameters, followed by three angles. The given
+        parameters are theta.
         """
         g = self.lagrangian.graph
         raw = ca.Function("raw", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
@@ -270,8 +278,9 @@ class GroupLagrangian:
 
     def swept(self, q: Any, v: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
         """Return a solver of linear systems with an approximate Newton matrix of a step.
+
         The matrix is the derivative of the momentum balance by the increments of the configuration: -M/dt
-        plus `_slopes`, with the mass matrix M, in the order of the auxiliary mechanism.
+        plus `_slopes`, with the mass matrix M, in the order of the auxiliary mechanism's variables.
         """
         values = self._values(q, theta)
 
@@ -291,8 +300,8 @@ def _entry(i: int, k: int) -> str:
 
 
 def _twin_system(system: System, rotations: tuple[Chart, ...]) -> System:
-    """Return the auxiliary mechanism of a system with rotations.
-    Each rotation becomes a constant rotation by nine parameters, followed by three angles.
+    """Return the auxiliary mechanism of a system, from which derivatives by rotations follow.
+    In this mechanism each rotation is a constant rotation by nine parameters, followed by three angles.
     """
     first = {chart.nodes[0]: i for i, chart in enumerate(rotations)}
     axes = {n: axis for chart in rotations for n, axis in zip(chart.nodes, "XYZ", strict=True)}

@@ -35,6 +35,7 @@ FOUND = 1e-8  # largest relative difference between a step's end and the end fro
 class Along(NamedTuple):
     """Values and derivatives of the equations of N steps at given rates and multipliers.
     The unknowns are w = (V; lambda, v at the end), the rates at s stages, multipliers and rates at the end.
+
     There are P = s + 1 points with the end, and K evaluated points.
 
     Attributes
@@ -235,7 +236,8 @@ class GroupStageDerivatives:
         return np.swapaxes(rows[:, :, self._turns], 1, 2).reshape(-1, 3 * rows.shape[1])
 
     def _equations(self, o: np.ndarray, m: np.ndarray) -> np.ndarray:
-        """Return the residuals (N, nw, ...) of the equations that determine the rates of steps.
+        """Return the residuals (N, nw, ...) of the equations that determine the rates of N steps.
+
         They follow from o (N, K, no, ...), the values at points, and the required momenta m (N, P, nd, ...).
         They are the differences of the momenta at the stages; the constraint values h at all points except
         the first; the difference of the momentum at the end, and the constraint rates Dh v there.
@@ -248,7 +250,9 @@ class GroupStageDerivatives:
         return np.concatenate([e.reshape(n, -1, *o.shape[3:]) for e in rows], axis=1)
 
     def _momenta_by(self, at: Along, by_y: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Return the total derivatives (N, P, nd, n) of the required momenta along a step.
+        """Return the total derivatives (N, P, nd, n) of the momenta that the forces require along a step.
+        The derivatives are at the points of each step and at its end.
+
         They are the sum of `own` and of the derivatives through the forces f; `by_y` (N, K, ny, n) are the
         derivatives of the points' arguments y.
         """
@@ -272,7 +276,9 @@ class GroupStageDerivatives:
         return Linearization.of(np.concatenate([at.e_s + at.e_w @ w_s, momenta], axis=1), impulses, f.nu)
 
     def _chained(self, steps: Steps, theta: np.ndarray):
-        """Return values and derivatives of solved steps, by the implicit function theorem.
+        """Return values and derivatives of the equations of solved steps, and of their solution.
+        The derivatives of the solution follow from the implicit function theorem.
+
         They are the values, the Jacobians g_w of the equations and m_w of the required momenta by the
         unknowns w, and the derivatives of w and of the points' arguments y by the step's arguments s.
         """

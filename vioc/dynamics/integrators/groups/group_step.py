@@ -49,6 +49,7 @@ CONVERGED = 3e-16
 
 class Middle(NamedTuple):
     """Momentum balance of a midpoint step without constraints, and the impulse of its forces, (nd,) each.
+
     `balance` is the momentum balance (3); `impulse` is the change of p over the step, for rotations in the
     axes of the middle of the step.
     """
@@ -196,8 +197,9 @@ class GroupStep:
 
     def _constraint_slopes(self, x: Any, w: Any, theta: Any) -> tuple[list, list]:
         """Return the constraint Jacobians at the start and at the end of a step.
+
         They are Dh(q_k), and the derivative of h(q_k+1) by the increments w, as lists of rows with columns in
-        the order of the auxiliary mechanism.
+        the order of the auxiliary mechanism's variables.
         """
         if not self.f.nm:
             return [], []

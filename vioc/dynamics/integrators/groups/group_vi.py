@@ -46,9 +46,10 @@ MOST = 8  # stages
 
 class GroupVI(GroupQuantities):
     """Variational integrator of a mechanism, whose attitudes are unit quaternions without singularities.
-    One stage is the midpoint rule; more stages have higher order. Three consecutive rotations (`vioc.free`,
-    `spherical`, or three frames that `charts` finds) are one element of SO(3); other joints are treated as in
-    `MidpointVI`.
+    One stage is the midpoint rule; more stages have higher order.
+
+    Three consecutive rotations (`vioc.free`, `spherical`, or three frames that `charts` finds) are one
+    element of SO(3); other joints are treated as in `MidpointVI`.
 
     Parameters
     ----------

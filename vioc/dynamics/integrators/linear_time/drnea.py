@@ -76,7 +76,9 @@ class Bodies:
 
     def displacements(self, start: Sequence[Place], end: Sequence[Place]) -> list[Twist | None]:
         """Return the twist that moves each link from its start pose to its end pose in a step.
-        The twists are X_i = log D_i, D_i = X_start^-1 D_parent X_end ([L] (19)), or None for massless links.
+        It is None for massless links.
+
+        The twists are X_i = log D_i, D_i = X_start^-1 D_parent X_end ([L] (19)).
         """
         D: list[Place] = []
         found: list[Twist | None] = []
@@ -89,8 +91,9 @@ class Bodies:
 
     def impulses(self, X: Sequence[Twist | None], h: Any) -> tuple[list[Wrench], list[Wrench]]:
         """Return the momenta of all links at the start and at the end of a step of length h.
-        The twists X are the motions of the links in the step. The momenta are mu_i = dlog_X^T G X / h ([L]
-        (21b)) and Ad_D^T mu_i, with inertias G.
+        The twists X are the motions of the links in the step.
+
+        The momenta are mu_i = dlog_X^T G X / h ([L] (21b)) and Ad_D^T mu_i, with inertias G.
         """
         both = [
             (NOTHING, NOTHING) if x is None else _impulses(*_body(link), x, h)
@@ -122,7 +125,9 @@ class Bodies:
 
     def derivatives(self, X: Sequence[Twist | None], h: Any) -> list[SpatialMatrix]:
         """Return the derivatives of the links' momenta by small motions of their end poses.
-        They are M_i = d mu_i / d eta_i, and zero for massless links.
+        They are zero for massless links.
+
+        Each is M_i = d mu_i / d eta_i, with the momentum mu_i and the motion eta_i.
         """
         return [
             NO_BLOCKS if x is None else _derivative(*_body(link), x, h)
@@ -173,8 +178,10 @@ def _body(link: Link) -> tuple[Any, Vector, Matrix]:
 
 @vec.inlined
 def _moved(above: Place, start: Place, end: Place) -> Place:
-    """Return the displacement D of a link in a step, relative to its start pose.
-    It is D = X_start^-1 D_parent X_end ([L] (19)), where `above` is the displacement of the parent link.
+    """Return the displacement of a link in a step, relative to its start pose.
+    The argument `above` is the displacement of the parent link.
+
+    The displacement is D = X_start^-1 D_parent X_end ([L] (19)).
     """
     (R, p), (R0, p0), (R1, p1) = above, start, end
     back = vec.transpose(R0)
@@ -219,6 +226,7 @@ def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wr
 @vec.inlined
 def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> SpatialMatrix:
     """Return the derivative of a body's momentum by a small motion of its end pose in a step.
+
     It is M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X.
     """
     A, Q = se3.dlog_blocks(X)

@@ -224,6 +224,7 @@ class StepGraphs:
 
     def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
         """Return 0 if the pivots of a step's matrix have the signs of short steps, else infinity.
+
         With other signs a determinant may have changed sign between length 0 and dt. For short steps K is
         M(q_k)/dt, and Dh K^-1 Dh' is dt Dh M^-1 Dh'. `J0` is the constraint Jacobian Dh(q_k).
         """

@@ -216,7 +216,7 @@ class Assembly:
 
     def leave(self, V: Any, base: Any, held: Held) -> BodyBalance:
         """Return the momentum balance at the start of a step, and the constraints at its end.
-        V are the velocities of the step, `base` the momenta of `kicked` without V.
+        V are the velocities of the step, `base` the momenta that `kicked` returns without V.
         """
         on, graph = self.on, self.graph
         own, more = self.twists(V), [self.dt, self.theta]
@@ -309,8 +309,9 @@ class Assembly:
         self, at: BodyBalance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
         """Return the contact impulses on the bodies, and the residuals of smooth contact equations.
-        Their variables y are those of `laws`. `gaps` has the gap velocity of each contact, scaled by a
-        fraction, and the fraction.
+
+        The variables y are those of the module `laws`. `gaps` has the gap velocity of each contact, scaled by
+        a fraction, and the fraction.
         """
         touches = zip(self.graph.touches, held.J, gaps, y, held.data, strict=True)
         found = [
@@ -347,6 +348,7 @@ class Assembly:
         self, at: BodyBalance, held: Held, left: Sequence[Any], y: Sequence[Any] = (), goal: Any = None
     ) -> tuple[Blocks, list[Terms]]:
         """Return the blocks and the right-hand sides of the Newton system of one momentum balance.
+
         y are the contact variables; goal has the barrier parameter and the selection of the friction limit.
         """
         on, graph = self.on, self.graph
@@ -440,6 +442,7 @@ class Assembly:
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
         """Return values that pass the energy test of the solver, at the end of a step.
+
         They are 0 and 1 in place of the energies (`End.work`), then the result of `undetermined`.
         """
         return self.on.stack([self.on.constant([0.0, 1.0]), self.undetermined(held, multipliers)])

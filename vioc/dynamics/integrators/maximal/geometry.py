@@ -78,7 +78,8 @@ class Geometry:
         self, J: list, a: Any, V: list, y: Any, kappa: Any, data: Any, share: Any
     ) -> tuple[list, Any]:
         """Return the impulses of a contact on its bodies, and the residuals of its smooth equations.
-        The variables y are those of `laws`; a is the fraction `share` of the gap's velocity.
+
+        The variables y are those of the module `laws`; a is the fraction `share` of the gap's velocity.
         """
         push = self.law.impulse(y, self._mu(data))
         law = self.law.equations(y, self._speeds(J, a, V), kappa, self._mu(data), share)
@@ -117,6 +118,7 @@ class Geometry:
 
     def _law(self) -> tuple[list, list, list, Any, Any]:
         """Return the Newton step of a contact's variables as an expression of the step of its speeds.
+
         Returned are the arguments, the Jacobians J and K, the step dy of the variables, and the step dw of
         the speeds.
         """
@@ -130,6 +132,7 @@ class Geometry:
     @cached_property
     def condensed(self) -> ca.Function:
         """CasADi function of the terms that a contact adds to the Newton system of its bodies.
+
         Its arguments and results are (J.., H.., a, V.., y, goal, data) -> J' c by body; J_i' S K_j by pair of
         bodies. The change of the impulse is c - S dw for a change dw of the speeds.
         """
@@ -192,8 +195,10 @@ def opened(s: Any, smoothing: Any, stride: Any) -> Any:
 
 def opened_share(s: Any, closing: Any, smoothing: Any, stride: Any) -> tuple[Any, Any]:
     """Return the scaled gap velocity of a contact at the end of a step, and the scale factor.
-    The gap velocity is the speed `opened` plus the closing speed. The scale factor, a fraction, keeps both
-    values of the order of s, the gap divided by the step length, and 1.
+    The gap velocity is the speed `opened` plus the closing speed.
+
+    The scale factor, a fraction, keeps both values of the order of s, the gap divided by the step length, and
+    1.
     """
     wide = s * (s * s / smoothing) ** 2
     near = 1 / (1 + wide / stride)

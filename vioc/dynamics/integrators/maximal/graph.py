@@ -137,6 +137,7 @@ class StepGraph:
 
     def departure(self, i: int) -> ca.Function:
         """Return the CasADi function of a body's momentum balance at the start of a step.
+
         Its arguments and results are (V, pose, base, dt, parameters) -> base + D1 L_d, derivative of -D1 L_d
         by V, next pose, T with phi = T dw. D1 L_d is the derivative of the discrete Lagrangian by the start
         pose, T maps changes of the angular velocity to rotation vectors.
@@ -444,6 +445,7 @@ class StepGraph:
 
     def weight(self, group: ConstraintNode, patterns: list[ca.Sparsity]) -> ca.Function:
         """Return the CasADi function of a joint's weighted terms in the equations of its bodies.
+
         Its arguments and results are (G' by body.., H by body.., g, dt) -> for each body i -G_i' K g, then
         G_i' K H_k for each body k. G and H are derivatives of the constraint values g, K contains the
         weights.

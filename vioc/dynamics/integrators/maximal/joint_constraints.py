@@ -263,6 +263,7 @@ class ConstraintFunctions:
     @cached_property
     def landed(self) -> ca.Function:
         """CasADi function of the constraint values at the end of a step, and derivatives by twists.
+
         Its arguments and results are (next poses.., T.., dt, parameters) -> g, H by body, where T maps
         changes of angular velocities to rotation vectors.
         """
@@ -275,6 +276,7 @@ class ConstraintFunctions:
     @cached_property
     def swept(self) -> ca.Function:
         """CasADi function of the constraint rates at the end of a step times dt, and derivatives by twists.
+
         Its arguments and results are (G' by body.., twists.., dt) -> dt G V (rows,), dt G by body, for twists
         V and constraint Jacobian G.
         """
@@ -287,6 +289,7 @@ class ConstraintFunctions:
     @cached_property
     def landed_off(self) -> ca.Function:
         """CasADi function that converts constraint values at the end of a step to displacements.
+
         Its arguments and results are (g, H by body.., length, dt) -> g in natural units, each value divided
         by the length of its gradient.
         """

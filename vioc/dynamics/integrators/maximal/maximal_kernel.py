@@ -25,10 +25,11 @@ STOP = 1e-7  # correction of V, relative to its size, after which one more quadr
 
 def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Function:
     """Return the CasADi function that solves one step in maximal coordinates without contact.
-    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The error is the residual of momenta and
-    constraints as displacements, relative to the mechanism's size. It is infinite if corrections above the
-    `tolerance` do not contract as a certified root requires, or if a body of a mechanism with constraints
-    turns by more than `FAR`, and constraint directions with it.
+    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+
+    The error is the residual of momenta and constraints as displacements, relative to the mechanism's size.
+    It is infinite if corrections above the `tolerance` do not contract as a certified root requires, or if a
+    body of a mechanism with constraints turns by more than `FAR`, and constraint directions with it.
     """
     n, size, sizes = graph.n, TWIST * graph.n, ca.DM(graph.natural.sizes)
     x, u, t, dt = ca.MX.sym("x", nx), ca.MX.sym("u", nu), ca.MX.sym("t"), ca.MX.sym("dt")

@@ -32,9 +32,10 @@ HALF_THE_DIGITS = 1 / np.sqrt(np.finfo(float).eps)  # mass ratio at which roundi
 
 class Departure(BranchEquations):
     """Equations that determine the velocities of a step, for given contact impulses.
-    They serve continuation in the step length. At a fraction `share` of the step length, this fraction of the
-    `impulses` (6 n,) acts, and this fraction of the constraint error at the start is corrected: g(Z_k+1) = (1
-    - share) g(Z_k).
+    They serve continuation in the step length.
+
+    At a fraction `share` of the step length, this fraction of the `impulses` (6 n,) acts, and this fraction
+    of the constraint error at the start is corrected: g(Z_k+1) = (1 - share) g(Z_k).
     """
 
     def __init__(self, f: MaximalVI, x: np.ndarray, u: np.ndarray, t: float, dt: float, impulses: Any = 0.0):
