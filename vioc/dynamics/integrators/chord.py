@@ -155,7 +155,8 @@ class ChordSolver:
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
         """Solve a step by continuation in its length, from the last root that the usual solver found.
-        The arguments `more` are those of `StepEquations`. Returned are the next state and the multipliers.
+        Returned are the next state and the multipliers. Further arguments `more` are passed to
+        `StepEquations`.
         """
         # With constraints the branch may pass a singular position. `newton.follow` accepts that only along a
         # line through two roots, so it begins at length 0.
@@ -166,11 +167,11 @@ class ChordSolver:
 def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
     """Return a CasADi function that solves one step and tests whether the root is certified.
 
-    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction of q
-    relative to its natural unit + |q_k|. Where the root is not certified, the error is 2 minus the share of
-    the step that continuation reached, infinite or not a number (`with_continuation`).
-    `inverse` solves with the mass matrix, by O(n) recursions, instead of the exact D2 D1 L_d: more
-    iterations, each of less work.
+    The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction
+    of q relative to its natural unit + |q_k|. Where the root is not certified, the error is 2 minus the share
+    of the step that continuation reached, infinite or not a number (`with_continuation`). `inverse` solves
+    with the mass matrix, by O(n) recursions, instead of the exact D2 D1 L_d: more iterations, each of less
+    work.
     """
     f = rule.f
     factorize, iterate, _ = _chord(rule, inverse)

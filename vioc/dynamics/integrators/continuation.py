@@ -54,7 +54,7 @@ def with_continuation(
     shortest: float = SHORTEST,
 ) -> ca.Function:
     """Return a function that solves a step, by continuation in its length if necessary.
-    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+    The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error).
 
     If the branch cannot be followed to its end, the error is 2 minus the share reached, and the next state is
     the mean velocities there, padded with NaN (`left_by` reads both).

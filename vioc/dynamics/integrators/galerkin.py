@@ -262,8 +262,8 @@ class GalerkinVI(MechanicalMap):
     def _from(self, solved: ca.Function) -> ca.Function:
         """Return the CasADi function of a step, given a function that solves its stage equations.
 
-        It is (x, u, t, dt, parameters) -> x_next, impulse, error. The first guess extrapolates the velocities
-        with the acceleration at the step's start, and has the multipliers there.
+        The function is (x, u, t, dt, parameters) -> x_next, impulse, error. The first guess extrapolates the
+        velocities with the acceleration at the step's start, and has the multipliers there.
         """
         nd, nq, nf, s, nm = self.nd, self.nq, len(self.system.inputs), self.stages, self.nm
         rule = self.quadrature

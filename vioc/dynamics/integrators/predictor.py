@@ -33,10 +33,10 @@ FAR = 1.0  # rad: sines and cosines of an angle have the Lipschitz constant 1
 def motion(f: MechanicalMap) -> ca.Function:
     """CasADi function of velocities, accelerations and multipliers at the start of a step.
 
-    It is (x, u, t, dt, parameters) -> velocities, accelerations (nd,), multipliers (nm,). Kinematic variables
-    move at their mean rate over the step. Velocities and accelerations fulfil the constraints, whose forces
-    on the dynamic variables are -Dh' times the multipliers. Recursions over the tree invert the mass matrix
-    in O(n). The function is built once for a map and its copies.
+    The function is (x, u, t, dt, parameters) -> velocities, accelerations (nd,), multipliers (nm,). Kinematic
+    variables move at their mean rate over the step. Velocities and accelerations fulfil the constraints,
+    whose forces on the dynamic variables are -Dh' times the multipliers. Recursions over the tree invert the
+    mass matrix in O(n). The function is built once for a map and its copies.
     """
     if "motion" not in f.built:
         f.built["motion"] = _motion(f)

@@ -43,12 +43,12 @@ class Quadrature:
         return len(self.b)
 
     def values(self, at: np.ndarray) -> np.ndarray:
-        """Return the Lagrange polynomials with nodes c, the quadrature points, at m points: (m, s)."""
+        """Return the values (m, s) of the Lagrange polynomials of the quadrature points at m points."""
         return values(self.c, at)
 
 
 def values(c: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return the Lagrange polynomials with nodes c, evaluated at m points: (m, len(c))."""
+    """Return the values (m, len(c)) of the Lagrange polynomials with nodes c at m points."""
     return np.array([[_lagrange(c, j)(t) for j in range(len(c))] for t in at])
 
 

@@ -120,7 +120,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
         return {**super()._options, **own}
 
     def smoothed(self, smoothing: float) -> ContactVI:
-        """Return the same map with another smoothing of contacts (m^2/s^2), without new compilation."""
+        """Return a copy of the map with another smoothing of contacts (m^2/s^2), without new compilation."""
         result = twin(self)
         result.smoothing = as_smoothing(smoothing)
         return result

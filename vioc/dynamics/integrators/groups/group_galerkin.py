@@ -149,9 +149,9 @@ class GalerkinStep:
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
         """Return the CasADi function that solves one step, or None if `robust` is True.
-        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The initial guess extrapolates the
-        rates by the accelerations at the start of the step, with the multipliers there. The robust solver is
-        the method `rescued`.
+        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The initial guess
+        extrapolates the rates by the accelerations at the start of the step, with the multipliers there. The
+        robust solver is the method `rescued`.
         """
         if robust:
             return None

@@ -388,7 +388,7 @@ def _by_columns(function: ca.Function) -> ca.Function:
 
 
 def _sizes(f: GroupVI, X: np.ndarray) -> np.ndarray:
-    """Return the sizes (N, nd) by which displacements from states X (N, nx) are divided."""
+    """Return the sizes (N, nd) of states X (N, nx), by which displacements are divided to be compared."""
     sizes = np.tile(f.group.natural_sizes, (len(X), 1))
     sizes[:, : f.nr] += np.abs(X[:, : f.nr])
     return sizes

@@ -230,8 +230,8 @@ class GroupStep:
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
         """Return the CasADi function that solves one step, or None if `robust` is True.
-        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The robust solver is the method
-        `rescued`.
+        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The robust solver is the
+        method `rescued`.
         """
         if robust:
             return None

@@ -150,8 +150,8 @@ class StepGraphs:
 
     def kernel(self, solver: str, guess: str) -> ca.Function:
         """Return a CasADi function that solves one step, for a solver and an initial guess by name.
-        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction of q
-        relative to its natural unit + |q_k|, or infinity if the root is not certified.
+        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last
+        correction of q relative to its natural unit + |q_k|, or infinity if the root is not certified.
         """
         f = self.f
         nx, nd, nq, nf = f.nx, f.nd, f.nq, len(f.system.inputs)
@@ -211,7 +211,8 @@ class StepGraphs:
 
     def guess(self, name: str) -> ca.Function:
         """Return a CasADi function of the initial guess of the next configuration q_k+1.
-        It is (x, u, t, dt, parameters) -> guess (nd,), and a flag, infinity if an angle may turn far (`far`).
+        The function is (x, u, t, dt, parameters) -> guess (nd,), and a flag, infinity if an angle may turn
+        far (`far`).
         """
         f = self.f
         if name == "predicted":

@@ -278,7 +278,7 @@ class Assembly:
     def pushed(
         self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return the impulses of contacts on their bodies; residuals, products and multipliers.
+        """Return the contact impulses on the bodies, and residuals, complementarity products and multipliers.
         All are evaluated at the contact variables y.
         """
         touches = zip(self.graph.touches, self.speeds(at, held), y, held.data, strict=True)

@@ -147,6 +147,7 @@ class Geometry:
     @cached_property
     def expanded(self) -> ca.Function:
         """CasADi function of the changes dy of a contact's variables, from changes dV of velocities.
+
         Its arguments are (J.., H.., a, V.., y, goal, data, dV..).
         """
         args, _, K, dy, dw = self._law()
@@ -158,6 +159,7 @@ class Geometry:
     @cached_property
     def pushed(self) -> ca.Function:
         """CasADi function of the impulses of a contact on its bodies, its residuals and its multipliers.
+
         Its arguments and results are (J.., a, V.., y, goal, data) -> impulses by body.., residuals (speeds),
         products, multipliers.
         """
@@ -174,6 +176,7 @@ class Geometry:
     @cached_property
     def begun(self) -> ca.Function:
         """CasADi function of initial contact variables for the interior-point method, inside their cones.
+
         Its arguments are (J.., a, V.., speed, goal, data).
         """
         J, _, a, V, _, goal, data = self._arguments()

@@ -373,7 +373,7 @@ class StepGraph:
     @cached_property
     def slopes(self) -> ca.Function:
         """CasADi function of the derivatives of velocity-dependent forces' impulses by twists.
-        The arguments are those of `moving`; the results are blocks, one for each pair of `coupled`.
+        The arguments are those of `moving`; the results are blocks, one for each pair of bodies in `coupled`.
         """
         g, dt = self.terms, ca.SX.sym("dt")
         blocks = [

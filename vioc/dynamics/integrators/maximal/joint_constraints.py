@@ -318,6 +318,7 @@ class ConstraintFunctions:
     @cached_property
     def impulses(self) -> ca.Function:
         """CasADi function of the sum of the squared impulses of single constraints, (N s)^2.
+
         Its arguments are (G' by body.., multipliers, radii of gyration), for constraint Jacobians G.
         """
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]

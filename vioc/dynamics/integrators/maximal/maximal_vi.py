@@ -158,7 +158,7 @@ class MaximalVI(SmoothedMap):
         )
 
     def smoothed(self, smoothing: float) -> MaximalVI:
-        """Return the same map with another smoothing (m^2/s^2) of contacts and limits."""
+        """Return a copy of the map with another smoothing (m^2/s^2) of contacts and limits."""
         options = dict(tolerance=self.tolerance, backend=self.backend.name, smoothing=smoothing)
         return rebuilt(type(self), self.system, self.dt, options, self.parameters)
 

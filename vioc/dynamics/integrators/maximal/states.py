@@ -100,8 +100,9 @@ class States:
     @cached_property
     def _tangent(self) -> Evaluator:
         """Evaluator of the velocities at the end of a step, which satisfy the constraints.
-        Its arguments and results are (poses, twists, u, dt, parameters) -> velocities; dt may be 0. The
-        joints determine the velocities of bodies about axes without inertia.
+        Its arguments and results are (poses, twists, u, dt, parameters) -> velocities; dt may be 0.
+
+        The joints determine the velocities of bodies about axes without inertia.
         """
         f, graph = self.f, self.f.graph
         Z, V = (ca.SX.sym(n, size * graph.n) for n, size in (("Z", POSE), ("V", TWIST)))
