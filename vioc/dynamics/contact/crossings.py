@@ -35,7 +35,7 @@ ROUNDED = 1e-7  # distance at which shapes count as overlapping, relative to the
 
 
 class Crossing(NamedTuple):
-    """Contact or limit that a body crosses within a step although the gap is open at its ends.
+    """Contact or limit whose gap is crossed within a step, between two samples of a trajectory.
     The field `step` is the first such step, `steps` the number of such steps, and `depth` the penetration in
     the first, m or rad.
     """

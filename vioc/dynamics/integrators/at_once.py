@@ -31,7 +31,7 @@ class _Mechanism(ctypes.Structure):
 
 class AtOnce:
     """First and second derivatives of many midpoint steps of a tree of bodies, computed in C.
-    The tree must have no constraints, kinematic variables or declared parameters.
+    The tree must have no constraints, prescribed (kinematic) variables or declared parameters.
 
     Parameters
     ----------

@@ -131,7 +131,8 @@ class ChordSolver:
     @cached_property
     def _robust(self) -> ca.Function | None:
         """Solver with the exact Newton matrix, for steps whose root the usual solver cannot certify.
-        It is None if the usual solver already uses the exact matrix.
+        A certified root is proven to continue the state as the step length grows from 0. The solver is None
+        if the usual solver already uses the exact matrix.
         """
         return None if self._inverse is None else self._checked(solved_step(self.rule))
 
@@ -165,7 +166,8 @@ class ChordSolver:
 
 
 def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
-    """Return a CasADi function that solves one step and tests whether the root is certified.
+    """Return a CasADi function that solves one step and certifies its root.
+    The certificate is a test which proves that the root continues the state as the step length grows from 0.
 
     The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction
     of q relative to its natural unit + |q_k|. Where the root is not certified, the error is 2 minus the share
@@ -259,8 +261,9 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
 
 
 def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) -> ca.SX:
-    """Return 0 if the pivots of a step's matrix have the signs of short steps, else infinity.
-    The argument `factored` is the factorized matrix and `J0` the constraint Jacobian at the start.
+    """Return 0 if the pivots of a step's matrix have the signs that they have for short steps.
+    Return infinity otherwise. The argument `factored` is the factorized matrix and `J0` the constraint
+    Jacobian at the start.
 
     The right signs are those of short steps: -dt D is then the mass matrix and S/-dt is Dh M^-1 Dh', so both
     have positive pivots (dt is negative in some stages of compositions). After a change of sign the

@@ -244,7 +244,9 @@ class Composition(KernelMap, MapAround):
 
 
 def _check_composed(base: KernelMap) -> None:
-    """Raise `ModelError` if a map cannot be composed, since it is not symmetric or not of order 2."""
+    """Raise `ModelError` unless a map can be composed: it must be symmetric and of order 2.
+    Its steps must be one function that may run backwards in time.
+    """
     unknown = base.symmetric is None and base.explicit is None
     if base.kernel is None or unknown or getattr(base, "order", 2) != 2:
         raise ModelError(

@@ -71,7 +71,7 @@ def conditions(rule: VariationalRule, steps: Steps, theta: np.ndarray) -> StepCo
 
 def _unit_rows(J: np.ndarray, M: np.ndarray) -> np.ndarray:
     """Scale the rows of a constraint Jacobian J so that J M^-1 J' has diagonal entries 1 or -1.
-    The matrix M is that of the momentum balance, which approximates the mass matrix.
+    The matrix M is the Newton matrix of a step, which approximates a multiple of the mass matrix.
     """
     return J / np.sqrt(np.abs((J * np.linalg.solve(M, J.T).T).sum(axis=1)))[:, None]
 

@@ -182,7 +182,7 @@ class MidpointVI(MechanicalMap):
         return PASSING
 
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve a step whose root the usual solver does not certify.
+        """Solve a step whose root the usual solver cannot prove to be the physical solution.
         Returned are the next state and the multipliers.
 
         `Driver` tries these solvers in turn and accepts the first error within the tolerance:

@@ -100,7 +100,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _acceleration(self) -> ca.Function:
-        """CasADi function of the accelerations of a stage, at constant kinematic velocities.
+        """CasADi function of the accelerations of a stage, at constant rates of prescribed variables.
         Its arguments and results are (q, v, u, t, parameters) -> accelerations (nd,), multipliers lambda_c,
         residual norm.
 
@@ -148,8 +148,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _jump(self) -> ca.Function:
-        """CasADi function of the jump of dynamic velocities due to a jump of kinematic velocities.
-        Its arguments and results are (q, jump of v_k, parameters) -> jump of v_d, impulse of the constraints.
+        """CasADi function of the jump of dynamic velocities when velocities of prescribed variables jump.
+        Its arguments and results are (q, jump of v_k, parameters) -> jump of v_d, impulse of the constraints,
+        where v_d are dynamic and v_k prescribed velocities.
         """
         lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
         given = ca.SX.sym("dv_k", self.nk)

@@ -408,8 +408,8 @@ class StructuredLinearization:
     @cached_property
     def _at_once(self) -> AtOnce | None:
         """Evaluator of the derivatives in C, or None if C code does not support the mechanism.
-        It needs the compiled backend, no constraints, kinematic variables or parameters, and inputs that each
-        act on one joint with a constant gain.
+        It needs the compiled backend, no constraints, prescribed (kinematic) variables or parameters, and
+        inputs that each act on one joint with a constant gain.
         """
         f, F_u = self.f, self._constant_F_u
         if f.backend.name != "compiled" or f.nm or f.nk or f.parameters or F_u is None or not self._picked:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any, theta: Any) -> Any:
     """Return 0 if a root of the equations of a step with contact is certified, else infinity.
-    The root V is the mean velocity of the step.
+    A certified root is proven to be the physical solution. The root V is the mean velocity of the step.
 
     `balance` is the momentum balance without impulses at V, v the velocity after the impulses, r the
     difference between `balance` and its linearization at v, D the derivative there, M the mass matrix and d =

@@ -258,8 +258,7 @@ class GroupLagrangian:
     @cached_property
     def long(self) -> bool:
         """Flag, True if recursions over the tree can solve a step faster than a factorization.
-        This requires that there are no constraints, and that forces and potentials besides gravity couple no
-        variables.
+        There must be no constraints, and forces and potentials besides gravity must not couple variables.
         """
         if self.lagrangian.depths < LONG or self.lagrangian.constraint_names:
             return False

@@ -78,7 +78,7 @@ def _library() -> ctypes.CDLL:
 
 
 def contraction(solver: str) -> float:
-    """Return the largest ratio of successive corrections with which a solver certifies a root."""
+    """Return the largest ratio of successive corrections at which a solver accepts a root."""
     return CONTRACTION_OF_MASS if solver == "riqn" else CONTRACTION
 
 

@@ -96,7 +96,7 @@ class StepGraphs:
 
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
         """Return the momentum balance and the next momentum of a step as expressions.
-        The argument `u` has the inputs of forces only, without the next kinematic configurations.
+        The argument `u` has the inputs of forces only, without the next values of prescribed variables.
         """
         first, second = self.slots(q0, q1, dt, theta)
         v, middle = (q1 - q0) / dt, t + dt / 2
@@ -224,7 +224,8 @@ class StepGraphs:
         )
 
     def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
-        """Return 0 if the pivots of a step's matrix have the signs of short steps, else infinity.
+        """Return 0 if the pivots of a step's matrix have the signs that they have for short steps.
+        Return infinity otherwise. `J0` is the constraint Jacobian at the start of the step.
 
         With other signs a determinant may have changed sign between length 0 and dt. For short steps K is
         M(q_k)/dt, and Dh K^-1 Dh' is dt Dh M^-1 Dh'. `J0` is the constraint Jacobian Dh(q_k).

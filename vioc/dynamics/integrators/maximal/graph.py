@@ -324,7 +324,7 @@ class StepGraph:
         return bool(np.abs(sum(G)).max() > 1e-9 * (1 + np.abs(G).max()))
 
     def eliminated(self, functions: Elimination | None = None) -> Elimination:
-        """Return the order of block elimination of bodies and constraints, from leaves to root.
+        """Return the block elimination of bodies and constraints, in order from leaves to root.
         Each joint follows its body; each loop precedes the body where its branches meet. Without joints,
         bodies with the fewest neighbours come first.
         """

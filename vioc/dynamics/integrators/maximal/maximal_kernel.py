@@ -95,7 +95,7 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
 def _contracting(
     dV: ca.MX, memory: ca.MX, weights: np.ndarray, sizes: ca.DM, least: ca.MX
 ) -> tuple[ca.MX, ca.MX]:
-    """Test whether the corrections dV of Newton's iteration contract as fast as a certificate requires.
+    """Test whether the corrections dV of Newton's iteration contract fast enough to accept its root.
     The `memory` has norms and the ratio of previous corrections.
 
     Returned are changes of the `memory` (3,) with opposite sign, and infinity if the corrections dV do not
