@@ -275,7 +275,7 @@ def static_equilibrium(
     ModelError
         If the search does not converge; the message names the remaining error. Also for a load without a
         potential (one that turns with its frame), a load that depends on time, and if the equilibrium needs
-        the force of a contact or a limit.
+        the force of a contact or a joint limit.
     """
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     q = as_configuration(lag.system, guess, "guess").copy()

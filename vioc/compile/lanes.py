@@ -55,8 +55,8 @@ SCALAR = {  # operations that are computed lane by lane
 
 
 def prelude(lanes: int) -> str:
-    """Return C definitions of vectors with `lanes` entries, and of functions of them.
-    Code that `laned` generates needs these definitions.
+    """Return the C definitions that vectorized code of `laned` needs.
+    They define vectors with `lanes` entries, and functions of vectors.
     """
     return f"#define LANES {lanes}\n" + Path(__file__).with_name("lanes.c").read_text("utf-8")
 

@@ -1,4 +1,4 @@
-"""Programs: an interface to evaluate, map and iterate a CasADi function."""
+"""Interface of programs, which evaluate, map and iterate CasADi functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base class of one-step maps with smoothed contacts and limits, in any coordinates."""
+"""Base class of one-step maps with smoothed contacts and joint limits, in any coordinates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SmoothedMap(KernelMap):
     Attributes
     ----------
     smoothing : float
-        Smoothing of contacts and limits, m^2/s^2.
+        Smoothing of contacts and joint limits, m^2/s^2.
     """
 
     system: System
@@ -69,7 +69,7 @@ class SmoothedMap(KernelMap):
 
     @abstractmethod
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
-        """Return the gaps of contacts and limits in states (..., nx), without those of polytopes."""
+        """Return the gaps of contacts and joint limits in states (..., nx), without those of polytopes."""
 
     @property
     @abstractmethod
@@ -93,7 +93,7 @@ class SmoothedMap(KernelMap):
         return np.array([True] * (len(self.multiplier_names) - len(impulsive)) + impulsive, bool)
 
     def gaps(self, x: np.ndarray) -> np.ndarray:
-        """Return the gaps of all contacts and limits (..., n) in states (..., nx).
+        """Return the gaps of all contacts and joint limits (..., n) in states (..., nx).
 
         All contact points of two polytopes have the same gap, infinite if the polytopes are far apart.
         """
@@ -160,7 +160,7 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
 
 @lru_cache(maxsize=32)
 def _penetration(system: System, names: tuple[str, ...]) -> np.ndarray:
-    """Return the accepted penetration of each contact or limit at the start of a step, m or rad."""
+    """Return the accepted penetration of each contact or joint limit at the start of a step, m or rad."""
     length, angles = natural_length(system), system.angles
     units = [unit_of(system, "gap", name, angles) for name in names]
     return PENETRATION * np.where(np.array(units, object) == "rad", 1.0, length)

@@ -211,8 +211,8 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
-    """Return the factorization and the iteration of a step, and the largest accepted contraction.
-    The functions are `factorize` and `iterate` of `StepFunctions`.
+    """Return the functions of a chord iteration, and the largest accepted ratio of its corrections.
+    The functions factorize the Newton matrix of a step, and compute one correction (`StepFunctions`).
 
     The unknown y is the configuration q divided by its natural size + |q_k|. The iteration returns the
     negative correction of y.

@@ -30,7 +30,7 @@ from vioc.maps.twins import own, shared
 
 @dataclass(frozen=True)
 class DiscreteStep:
-    """CasADi symbols of one step, as functions of which a user writes a discrete Lagrangian.
+    """CasADi symbols of one step, in which a user writes a discrete Lagrangian.
 
     Attributes
     ----------

@@ -52,7 +52,7 @@ class GalerkinVI(MechanicalMap):
     Parameters
     ----------
     system : System
-        Mechanism without contacts and limits of joints. Holonomic constraints need Lobatto's points.
+        Mechanism without contacts and joint limits of joints. Holonomic constraints need Lobatto's points.
     dt : float
         Time step, s, > 0; several times that of an order-2 rule for the same error.
     stages : int

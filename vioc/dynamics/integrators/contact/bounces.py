@@ -55,7 +55,7 @@ Record = Flight | Struck
 
 
 def bounces(system: System) -> list[int]:
-    """Return the indices of the contacts and limits that have restitution."""
+    """Return the indices of the contacts and joint limits that have restitution."""
     return [i for i, item in enumerate(system.inequalities) if _bounces(item)]
 
 
@@ -411,7 +411,7 @@ def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
 
 
 def _still(item: Any, name: str) -> Any:
-    """Return a copy of a contact or limit without restitution and with a given name."""
+    """Return a copy of a contact or joint limit without restitution and with a given name."""
     return replace(item, name=name, restitution=0.0) if _bounces(item) else replace(item, name=name)
 
 

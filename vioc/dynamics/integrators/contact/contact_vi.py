@@ -40,7 +40,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class ContactVI(SmoothedMap, MechanicalMap):
-    """Midpoint variational integrator of a mechanism with contacts and limits, as a one-step map.
+    """Midpoint variational integrator of a mechanism with contacts and joint limits, as a one-step map.
 
     Parameters
     ----------

@@ -48,14 +48,14 @@ class HoldingLagrangian(Lagrangian):
     ----------
     system : System
     held : sequence of str
-        Active contacts and limits that stick.
+        Active contacts and joint limits that stick.
     sliding : sequence of str
         Active contacts that slide: only their gaps are constrained.
 
     Attributes
     ----------
     touches : Touches
-        All contacts and limits.
+        All contacts and joint limits.
     rows : list of (Touching, int)
         Contact and direction, normal (0) or tangent (1, 2), of each constraint after those of the system.
         Tangents along which no variable moves the contact have no constraint, such as those across a planar
@@ -123,7 +123,7 @@ class ModeVI(MechanicalMap):
     Parameters
     ----------
     system : System
-        System with contacts or limits of joints.
+        System with contacts or joint limits of joints.
     held : names
         Contacts and limits that are active in every step. Those with friction stick; a sphere rolls.
     sliding : names

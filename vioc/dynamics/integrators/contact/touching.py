@@ -1,4 +1,4 @@
-"""Gaps and slip velocities of contacts and limits in generalized coordinates."""
+"""Gaps and slip velocities of contacts and joint limits in generalized coordinates."""
 
 from __future__ import annotations
 

@@ -351,7 +351,9 @@ class StageEquations(BranchEquations):
             V[:], v[:] = each, each
 
     def _at(self, w: np.ndarray, share: float) -> tuple[Along, np.ndarray]:
-        """Return values of a step that is shortened to the fraction `share`, and units of its unknowns."""
+        """Return values and derivatives of the equations of a step, and the units of its unknowns.
+        The step is shortened to the fraction `share` of its length.
+        """
         length = share * self.dt
         one = self.x[None], self.x[None], self.u[None], np.zeros((1, self.f.nm))
         steps = Steps(*one, np.array([self.t]), np.array([length]), np.zeros(1, int))

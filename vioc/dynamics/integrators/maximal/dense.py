@@ -92,7 +92,7 @@ class DenseStep(ContactStep):
 
     @cached_property
     def released(self) -> DenseStep:
-        """Equations of a step of the same mechanism without its contacts and limits."""
+        """Equations of a step of the same mechanism without its contacts and joint limits."""
         if not self._graph.touches:
             return self
         return DenseStep(self._graph.selected(np.zeros(0, int)), self._nu, self._whole)

@@ -158,7 +158,7 @@ class MaximalVI(SmoothedMap):
         )
 
     def smoothed(self, smoothing: float) -> MaximalVI:
-        """Return a copy of the map with another smoothing (m^2/s^2) of contacts and limits."""
+        """Return a copy of the map with another smoothing (m^2/s^2) of contacts and joint limits."""
         options = dict(tolerance=self.tolerance, backend=self.backend.name, smoothing=smoothing)
         return rebuilt(type(self), self.system, self.dt, options, self.parameters)
 
@@ -400,8 +400,8 @@ class MaximalVI(SmoothedMap):
 
     @property
     def residual(self) -> ca.Function | None:
-        """CasADi function of the residual of a step; None for maps with contacts or limits.
-        The residual contains the norms of the quaternions.
+        """CasADi function of the residual of a step; None for maps with contacts or joint limits.
+        The residual includes errors of the norms of the quaternions.
         """
         return None if self.graph.touches else self._derivatives.residual
 

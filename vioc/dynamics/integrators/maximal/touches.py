@@ -67,7 +67,7 @@ class Touch(AnyTouch):
 
 
 def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[list[Touch], list[Pair]]:
-    """Return all contacts, limits and dry friction of a system, and its pairs of polytopes."""
+    """Return all contacts, joint limits and dry friction of a system, and its pairs of polytopes."""
     found: list[Touch] = []
     pairs: list[Pair] = []
     system, length = terms.system, natural_length(terms.system)
