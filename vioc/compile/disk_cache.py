@@ -175,7 +175,9 @@ class Cache:
 
 
 def default_directory() -> Path:
-    """Return the default folder for compiled libraries."""
+    """Return the default folder of compiled libraries.
+    It is the environment variable ``VIOC_CACHE`` if set, else ``vioc`` in the user's cache folder.
+    """
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen)

@@ -43,7 +43,7 @@ _FOLDER = Path(__file__).parent
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the model files, sorted."""
+    """Return the names of the model files that come with vioc, sorted."""
     return tuple(sorted(file.stem for file in _FOLDER.glob("*.sexp")))
 
 

@@ -157,7 +157,7 @@ def _body(rng: np.random.Generator) -> Mass:
 
 
 def _offset(rng: np.random.Generator) -> tuple[float, ...]:
-    """Return a random point at a distance of 0.2 to 0.6 m."""
+    """Return a random point at a distance of 0.2 to 0.6 m from the origin."""
     direction = rng.standard_normal(3)
     return tuple((rng.uniform(0.2, 0.6) * direction / np.linalg.norm(direction)).tolist())
 

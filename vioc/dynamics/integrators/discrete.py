@@ -70,6 +70,7 @@ class DiscreteRule(ChordRule):
     @cached_property
     def slots(self) -> ca.Function:
         """CasADi function of the derivatives of a step's discrete Lagrangian L_d, with force impulses.
+
         Its arguments and results are (q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, and the
         derivative of the first by q1, all of the dynamic variables. D1 and D2 are derivatives by the start q0
         and the end q1, F- and F+ are the impulses of forces there.
@@ -160,7 +161,7 @@ class DiscreteLagrangianVI(MechanicalMap):
 
     @shared
     def rule(self) -> DiscreteRule:
-        """Discrete equations of a step."""
+        """Discrete equations of a step, which the solver and the derivatives use."""
         return DiscreteRule(self, self.discrete)
 
     @shared

@@ -61,8 +61,9 @@ USER = UserPotential, UserForce, UserConstraint, NonholonomicConstraint
 class MechanicalMap(KernelMap):
     """Integrator of a mechanism, as a one-step map with state x = [q_d, q_k, p, v_k] and input [u, rho].
     The state has dynamic and prescribed (kinematic) configurations, momenta and prescribed velocities. The
-    input has forces u, and the next prescribed configurations rho. Integrators whose states are velocities
-    have v_d in the place of p; `conjugate` says so.
+    input has forces u, and the next prescribed configurations rho.
+
+    Integrators whose states are velocities have v_d in the place of p; `conjugate` says so.
 
     Attributes
     ----------

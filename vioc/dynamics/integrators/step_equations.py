@@ -110,9 +110,10 @@ class BlockEvaluator:
 
 class StepEquations(BranchEquations):
     """Equations of one variational step, for continuation in the step length.
-    The unknown is the mean velocity w = (q_k+1 - q_k) / dt. If the step is shortened to a share of its
-    length, prescribed variables move by the same share, and a violation of the constraints at the start
-    decreases by the same share: h(q_k+1) = (1 - share) h(q_k).
+    The unknown is the mean velocity w = (q_k+1 - q_k) / dt.
+
+    If the step is shortened to a share of its length, prescribed variables move by the same share, and a
+    violation of the constraints at the start decreases by the same share: h(q_k+1) = (1 - share) h(q_k).
 
     `advice` returns a remedy for a step that ends near a configuration with dependent constraints.
     """

@@ -295,9 +295,11 @@ class Impact:
 
     def struck(self, q, b, others, closed, bouncing, tight, theta) -> Struck:
         """Return the results of N impacts, from the configurations and the momenta before them.
-        The configurations are q (N, nq), the momenta b (N, nd). Masks (N, n), 0 or 1: `others` are closed
-        contacts outside the impact, `closed` all closed contacts, `bouncing` those with restitution in this
-        impact, `tight` those that keep each other closed (`opposed`).
+        The configurations are q (N, nq), the momenta b (N, nd).
+
+        Masks (N, n), 0 or 1: `others` are closed contacts outside the impact, `closed` all closed contacts,
+        `bouncing` those with restitution in this impact, `tight` those that keep each other closed
+        (`opposed`).
         """
         given = q, b, others, closed, bouncing, tight
         z, errors = self._stages(self._levels[0], *given, theta=theta)

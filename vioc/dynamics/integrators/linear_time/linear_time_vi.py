@@ -155,7 +155,7 @@ class LinearTimeVI(MechanicalMap):
 
     @shared
     def rule(self) -> LinearTimeRule:
-        """Discrete equations of a step."""
+        """Discrete equations of a step, which continuation and the derivatives use."""
         return LinearTimeRule(self)
 
     # -- starts ---------------------------------------------------------------------------------------
