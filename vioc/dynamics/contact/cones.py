@@ -32,7 +32,7 @@ ROOTS = 8  # Newton steps for the slip speed
 class Cone:
     """Conditions of a contact without friction, and base class of conditions with friction.
     The variables are y = [s, gamma], the rate of the gap and the normal impulse. Complementarity is relaxed:
-    their product is a barrier parameter > 0.
+    the product of s and gamma is a barrier parameter > 0.
 
     Attributes
     ----------

@@ -41,7 +41,7 @@ class First:
 
 
 class Normals:
-    """Correction of the normal equations of contacts for rounding errors.
+    """Correction, for rounding errors, of the equations of normal contact impulses.
     These equations state that the gap rate s times the normal impulse gamma is the barrier parameter kappa.
 
     Parameters

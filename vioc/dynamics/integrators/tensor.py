@@ -38,6 +38,7 @@ class Tensor:
     @cached_property
     def _tree(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Index maps from third derivatives of the kinetic energy to the Hessians of a step's equations.
+
         For each kind of matrix there are target positions in the flattened matrix, and source positions.
         """
         f = self._structured.f

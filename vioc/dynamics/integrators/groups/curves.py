@@ -27,7 +27,7 @@ ONE = (1.0, 0.0, 0.0, 0.0)
 
 class Curves:
     """Attitudes and angular momenta of one rotating body at the quadrature points of a step.
-    The columns of arguments and results are the points.
+    Each column of an argument or result belongs to one point.
 
     Parameters
     ----------
