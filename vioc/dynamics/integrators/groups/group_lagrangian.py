@@ -154,6 +154,8 @@ class GroupLagrangian:
         """CasADi function of the constraint gradients, in which rounding errors are set to zero.
         Its arguments and results are (q, parameters) -> Dh (nm, nd), sizes of cancelling terms in h (nm,),
         for constraint values h and their Jacobian Dh.
+
+        Rows of Dh that are 0 except for rounding are 0.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         raw = ca.Function("raw", [g.q_vector, g.parameters], [lag.directions, lag.sizes[:, 0]])
