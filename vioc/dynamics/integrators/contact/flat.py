@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 class FlatTape(Tape):
     """Instruction tables of a step with contact, for the compiled solver.
-    Each instruction calls a function of the whole mechanism, not of single bodies.
+    Their instructions call functions of the whole mechanism, not of single bodies.
     """
 
     def __init__(self, f: ContactVI):

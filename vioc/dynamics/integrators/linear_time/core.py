@@ -283,7 +283,7 @@ class LinearTimeProgram(Program):
         self.shapes_out = ((nx, 1), (0, 1), (1, 1), *(((nu, 1),) if feedback else ()))
 
     def core(self, theta: np.ndarray) -> LinearTimeCore:
-        """Return the compiled model at the parameters theta; the last eight models are kept."""
+        """Return the compiled model at the parameters theta; up to eight models are kept."""
         key = theta.tobytes()
         if key not in self._cores:
             if len(self._cores) >= 8:
