@@ -22,7 +22,7 @@ STIFFNESS = ("beam", "paper")
 
 
 class Cable(tuple):
-    """Cable as a tuple of its first frame and its springs and dampers.
+    """Cable of a mechanism, as a tuple of its first frame, springs and dampers.
 
     Made by `cable`. A `System` accepts it directly; the cable then starts at the world's origin. Elsewhere,
     put its `frame` into the tree and its `terms` into the system; square brackets add children to its far
@@ -72,11 +72,11 @@ class Cable(tuple):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of the frames at the ends of segments, from NAME-0 to the far end."""
+        """Names of the frames at the ends of the segments, from NAME-0 to the far end."""
         return tuple(f"{self.name}-{i}" for i in range(self.segments + 1))
 
     def __getitem__(self, children: Any) -> Cable:
-        """Return the cable with child frames on its far end."""
+        """Return a copy of the cable with the given frames attached to its far end."""
         items = children if isinstance(children, tuple) else (children,)
         return cable(**{**self._options, "end": (*self._options["end"], *items)})
 
@@ -144,9 +144,8 @@ class Cable(tuple):
         return "xyz".replace(turned, "") if len(turned) == 1 else "xyz"
 
     def configuration(self, points: Any) -> dict[str, float]:
-        """Return the cable's variables, by name, for given positions of its nodes.
-
-        They serve as a start or a guess.
+        """Return values of the cable's variables that place its nodes at given points.
+        The result is a dict by name. It serves as an initial configuration or as a guess.
 
         Parameters
         ----------
@@ -215,7 +214,7 @@ def cable(
     stiffness: str = "beam",
     end: Any = (),
 ) -> Cable:
-    """Return a cable of equal segments.
+    """Return a cable: a chain of equal segments, joined by elastic hinges.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Catenaries: curves of hanging cables."""
+"""Catenaries: the curves of inextensible cables that hang under their weight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vioc.errors import ModelError
 
 
 def catenary(start: Any, end: Any, length: float, segments: int, *, up: Any = (0.0, 0.0, 1.0)) -> np.ndarray:
-    """Return points at equal arc lengths on an inextensible hanging cable.
+    """Return points at equal arc lengths on a catenary, an inextensible hanging cable.
 
     Parameters
     ----------

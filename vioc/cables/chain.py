@@ -24,9 +24,8 @@ def direction(along: str) -> np.ndarray:
 
 
 def hinge_stiffness(options: dict[str, Any], ends: int) -> dict[str, Number]:
-    """Return the stiffness of a cable's hinge about each of its axes.
-
-    `ends` is 1 at a clamp, which represents half a segment.
+    """Return the stiffness of a cable's hinge about each of its axes, as a dict.
+    The argument `ends` is 1 for a hinge at a clamp, which bends only half a segment, and 0 otherwise.
     """
     section, along = options["section"], options["along"][-1]
     share = options["segments"] / options["length"] * (1 + ends)
@@ -40,7 +39,7 @@ def hinge_stiffness(options: dict[str, Any], ends: int) -> dict[str, Number]:
 
 
 def variables(o: dict[str, Any]) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    """Return the names of a cable's hinge variables and of its elongations."""
+    """Return the names of a cable's hinge variables and of its elongation variables."""
     numbers = range(1, o["segments"] + 1)
     several = len(o["hinges"]) > 1
     hinges = tuple(tuple(f"{o['name']}-{i}" + f"-{a}" * several for a in o["hinges"]) for i in numbers)
@@ -48,7 +47,8 @@ def variables(o: dict[str, Any]) -> tuple[tuple[tuple[str, ...], ...], tuple[str
 
 
 def turns(o: dict[str, Any], i: int) -> str:
-    """Return the axes of hinge i of a cable in the order of its frames.
+    """Return the axes of hinge i of a cable, in the order of the hinge's frames.
+    The argument `o` has the options of the cable.
 
     Two successive turns leave a twist of half their product, always of the same sign. With the order swapped
     at every second hinge these cancel along the cable, and the twist is of second order in a segment's length
@@ -58,7 +58,8 @@ def turns(o: dict[str, Any], i: int) -> str:
 
 
 def frames(o: dict[str, Any], hinges, extensions) -> Frame:
-    """Return the tree of a cable's frames, from the first to the far end.
+    """Return the tree of a cable's frames, from its first frame to its far end.
+    The argument `o` has the options of the cable, `hinges` and `extensions` the names of its variables.
 
     The first frame is NAME-0, or a free start's translation.
     """
@@ -105,7 +106,7 @@ def frames(o: dict[str, Any], hinges, extensions) -> Frame:
 
 def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
     """Return the transform that lengthens a cable segment by its elongation variable.
-    Along a negative axis it is a joint with a twist.
+    It is a translation along a positive axis; along a negative axis it is a joint defined by a twist.
     """
     if sign > 0:
         return Transform(slide, variable)
@@ -114,8 +115,8 @@ def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
 
 
 def _body(o: dict[str, Any], share: float, length: float, turning: float | None = None) -> Mass:
-    """Return the mass of a fraction `share` of a cable segment.
-    It is a rod that begins at the frame's origin, or a point mass if `length` is 0.
+    """Return the mass and inertia of the fraction `share` of a cable segment.
+    The body is a rod that begins at the frame's origin, or a point mass if `length` is 0.
 
     `turning` is the share of the inertia about the segment's axis, if it differs.
     """
@@ -130,7 +131,7 @@ def _body(o: dict[str, Any], share: float, length: float, turning: float | None 
 
 
 def _sum(a: Number, b: Number, name: str) -> Number:
-    """Return a + b, for numbers or for multiples of one parameter."""
+    """Return the sum of two numbers, or of two multiples of the same parameter."""
     if not isinstance(a, Parameter) and not isinstance(b, Parameter):
         return a + b
     if isinstance(a, Parameter) and isinstance(b, Parameter) and a.name == b.name:
@@ -144,15 +145,16 @@ def _sum(a: Number, b: Number, name: str) -> Number:
 
 
 def _present(coefficient: Number) -> bool:
-    """Return whether a coefficient is a parameter or > 0, and so needs a component.
-
-    The default of a parameter may be 0.
+    """Return whether a damping or stiffness coefficient needs a spring or damper.
+    It does if the coefficient is positive or a parameter, whose value may be changed from 0.
     """
     return isinstance(coefficient, Parameter) or coefficient > 0
 
 
 def terms(o: dict[str, Any], hinges, extensions) -> list[Component]:
-    """Return a cable's springs with their dampers, its drag and its mass damping."""
+    """Return the springs, dampers, drag and mass-proportional damping of a cable.
+    The argument `o` has the options of the cable, `hinges` and `extensions` the names of its variables.
+    """
     alpha, beta = o["damping"]
     springs: list[tuple[str, Number]] = []
     coupled: list[tuple[tuple[str, ...], tuple[Number, Number, Number]]] = []

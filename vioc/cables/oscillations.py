@@ -13,7 +13,7 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True)
 class NormalModes:
-    """Undamped modes of a mechanism about an equilibrium, slowest first.
+    """Undamped modes of a mechanism about an equilibrium, by increasing frequency.
 
     Attributes
     ----------
@@ -31,11 +31,11 @@ class NormalModes:
 
     @property
     def frequency(self) -> np.ndarray:
-        """Natural frequencies (count,), Hz."""
+        """Natural frequencies (count,) of the modes, Hz."""
         return self.omega / (2 * np.pi)
 
     def shape(self, mode: int) -> dict[str, float]:
-        """Return the displacements of one mode, by variable."""
+        """Return the displacements of the variables in one mode, as a dict by name."""
         return dict(zip(self.names, map(float, self.shapes[mode]), strict=True))
 
     def __len__(self) -> int:
@@ -43,9 +43,8 @@ class NormalModes:
 
 
 def normal_modes(equilibrium: StaticEquilibrium, count: int | None = None) -> NormalModes:
-    """Return frequencies and shapes of small free motions about an equilibrium.
-
-    Motions obey the constraints.
+    """Return frequencies and shapes of small undamped motions about an equilibrium.
+    The motions satisfy the constraints.
 
     Parameters
     ----------
@@ -73,7 +72,8 @@ def normal_modes(equilibrium: StaticEquilibrium, count: int | None = None) -> No
 
 
 def longest_step(equilibrium: StaticEquilibrium) -> float:
-    """Return the longest step for which `MidpointVI` is stable at an equilibrium, s.
+    """Return the longest step length that is stable at an equilibrium, s.
+    With a longer step the variational integrator `MidpointVI` is unstable there.
 
     Constraint forces act at the start of a step, so the stiffness that they give to a taut cable is explicit:
     dt < 2/omega, with omega^2 the largest eigenvalue of sum_i lambda_i h_i,qq on the constraints relative to
@@ -94,9 +94,9 @@ def longest_step(equilibrium: StaticEquilibrium) -> float:
 
 
 def _about(equilibrium: StaticEquilibrium) -> tuple[Statics, Any, Any]:
-    """Return energy derivatives, allowed motions and mass matrix at an equilibrium.
-
-    Z is a basis of the motions that constraints allow; the mass matrix is Z' M Z.
+    """Return energy, basis Z of allowed motions, and mass matrix at an equilibrium.
+    The energy is an object that evaluates derivatives. Columns of Z span the motions that satisfy the
+    linearized constraints. The mass matrix is Z' M Z, where M is that of the free variables.
     """
     if not isinstance(equilibrium, StaticEquilibrium):
         raise ModelError(f"expected the result of static_equilibrium, got {type(equilibrium).__name__}")

@@ -1,4 +1,6 @@
-"""Cross-sections of cables, and the stiffness matrix of a beam element ([C] (16))."""
+"""Cross-sections of cables, and the stiffness matrix of a beam element.
+The matrix is equation (16) of paper [C].
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,7 @@ def round_section(
 def rectangular_section(
     width: float, height: float, *, density: Number, young: Number = 0.0, shear: Number = 0.0
 ) -> Section:
-    """Return a rectangular cross-section.
+    """Return the cross-section of a solid rectangular cable of given dimensions.
 
     Its `width` is along the first hinge's axis and its `height` across it (m), so that the first hinge bends
     with I = width height^3 / 12. The torsion constant is Saint-Venant's series for the rectangle. Other
@@ -122,9 +124,9 @@ def rectangular_section(
 
 
 def beam_stiffness(length: float, axial: float, bending: float) -> np.ndarray:
-    """Return the stiffness matrix K (6, 6) of a planar beam element.
-
-    Its coordinates are (dx0, dy0, dtheta0, dx1, dy1, dtheta1) ([C] (16), corrected).
+    """Return the stiffness matrix K (6, 6) of an elastic beam element in the plane.
+    Its coordinates are the displacements and the rotation of both ends, (dx0, dy0, dtheta0, dx1, dy1,
+    dtheta1) ([C] (16), corrected).
 
     Parameters
     ----------

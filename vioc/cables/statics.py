@@ -63,11 +63,11 @@ class StaticEquilibrium:
 
     @property
     def stable(self) -> bool:
-        """Flag, True if the equilibrium is a strict minimum of the energy."""
+        """Flag, True if the equilibrium is a strict local minimum of the energy."""
         return self.stiffness > 0
 
     def __getitem__(self, name: str) -> float:
-        """Return a variable, or the multiplier of a constraint, by name."""
+        """Return the value of a variable or the multiplier of a constraint, by its name."""
         if name in self.system.constraint_names:
             return float(self.multipliers[self.system.constraint_names.index(name)])
         return float(self.q[self.system.variable_index(name)])
@@ -81,9 +81,8 @@ class StaticEquilibrium:
 
 
 class Statics:
-    """Energy and constraints of a system at rest, with derivatives.
-
-    Derivatives are by the free dynamic variables.
+    """Energy and constraints of a system at rest, with their derivatives.
+    Derivatives are with respect to the free dynamic variables.
 
     Parameters
     ----------
@@ -118,15 +117,17 @@ class Statics:
         self._still = np.zeros(lag.nq)
 
     def first(self, q: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the energy and its gradient, and the constraints and their Jacobian.
-
-        They are V, V_q - F (nf,), h (m,), Dh (m, nf), where F are the loads at rest.
+        """Return energy V, gradient V_q - F, constraints h and constraint Jacobian Dh.
+        The vector F contains the loads at rest. Shapes are (), (nf,), (m,) and (m, nf) for nf free variables
+        and m constraints.
         """
         V, slope, h, Dh = self._first(q, self._still, self._theta, self._no_impulse)
         return float(V[0, 0]), slope[self.free, 0], h[:, 0], Dh[:, self.free]
 
     def work(self, q: np.ndarray, to: np.ndarray) -> float:
-        """Return the work of loads along the straight line between two configurations, J."""
+        """Return the work of the loads on the straight line from q to `to`, J.
+        Both are configurations.
+        """
         if self._loads is None:
             return 0.0
         d = to - q
@@ -134,9 +135,9 @@ class Statics:
         return float(WEIGHTS @ (forces @ d)) / 2
 
     def hessian(self, q: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
-        """Return the Hessian of energy and constraints (nf, nf).
-
-        It is V_qq - F_q + sum_i lambda_i h_i,qq by the free variables.
+        """Return the Hessian of the energy plus the constraints times their multipliers.
+        The matrix (nf, nf) is V_qq - F_q + sum_i lambda_i h_i,qq, by the free variables, for potential energy
+        V, loads F, constraints h and multipliers lambda.
 
         Raises
         ------
@@ -152,8 +153,7 @@ class Statics:
 
     def _refuse(self, q: np.ndarray) -> None:
         """Raise a ModelError that names the load whose work depends on the path.
-
-        Its slope at q is not symmetric.
+        The derivative of this load by the configuration is not symmetric at q.
         """
         system, free = self.lagrangian.system, self.free
         for force in system.forces:
@@ -177,9 +177,8 @@ def _symmetric(slope: np.ndarray) -> bool:
 
 
 def loads_at_rest(lag: Lagrangian) -> ca.SX:
-    """Return the loads: generalized forces (nq,) at zero velocities and inputs.
-
-    They have no exact zeros.
+    """Return the generalized forces (nq,) of all loads at zero velocities and inputs.
+    Entries that are always zero are structural zeros of the sparse result.
 
     Raises
     ------
@@ -200,8 +199,8 @@ def loads_at_rest(lag: Lagrangian) -> ca.SX:
 
 
 def balance(lag: Lagrangian, multipliers: ca.SX) -> ca.SX:
-    """Return the static residual V_q - F + Dh' lambda (nq,), generalized forces.
-    V is the potential energy, F the loads and lambda the constraint multipliers.
+    """Return the static residual V_q - F + Dh' lambda, generalized forces (nq,).
+    V is the potential energy, F the loads, Dh the constraint Jacobian and lambda the multipliers.
 
     It is zero for free variables in balance.
     """
@@ -210,7 +209,7 @@ def balance(lag: Lagrangian, multipliers: ca.SX) -> ca.SX:
 
 
 def _check_gaps(lag: Lagrangian, q: np.ndarray, parameters: dict[str, float]) -> None:
-    """Raise a ModelError if a configuration needs the force of a contact or a limit."""
+    """Raise a ModelError if an equilibrium needs a force of a contact or joint limit."""
     system, g = lag.system, lag.graph
     for name, item in zip(system.inequality_names, system.inequalities, strict=True):
         gaps = item.gaps(g)
@@ -227,8 +226,7 @@ def _check_gaps(lag: Lagrangian, q: np.ndarray, parameters: dict[str, float]) ->
 
 def kernel(J: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return an orthonormal basis of the null space of J, and the pseudo-inverse of J.
-
-    Dependent rows are left out.
+    Singular values below 1e-10 of the largest count as zero.
     """
     if not len(J):
         return np.eye(J.shape[1]), np.zeros((J.shape[1], 0))
@@ -246,7 +244,7 @@ def static_equilibrium(
     max_iterations: int = 300,
     **parameters: float,
 ) -> StaticEquilibrium:
-    """Return a configuration at rest under constraints: a local minimum of energy.
+    """Find a static equilibrium: a local minimum of the energy under the constraints.
 
     The energy is the potential energy minus the work of loads, on h(q) = 0. The search descends from a guess.
     Loads are the forces at rest, with zero inputs. Kinematic variables and those named in `fixed` keep the
@@ -277,7 +275,7 @@ def static_equilibrium(
     ModelError
         If the search does not converge; the message names the remaining error. Also for a load without a
         potential (one that turns with its frame), a load that depends on time, and if the equilibrium needs
-        the force of a contact or a limit.
+        the force of a contact or a joint limit.
     """
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     q = as_configuration(lag.system, guess, "guess").copy()

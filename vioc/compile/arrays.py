@@ -1,4 +1,4 @@
-"""CasADi functions evaluated on arrays of any library with numpy's functions.
+"""Evaluation of CasADi functions on arrays of numpy, JAX and similar libraries.
 
 Each scalar becomes an array. What `lanes.py` writes in C for one processor thus runs wherever the library's
 arrays are, including a GPU.
@@ -60,7 +60,7 @@ OWN: dict[int, Operation] = {
 
 
 def on_arrays(function: ca.Function, np: Any) -> Callable[..., tuple[Any, ...]]:
-    """Return a CasADi function of SX as a function on arrays of a numpy-like library.
+    """Convert a CasADi function of type SX to a function of numpy-like arrays.
 
     Parameters
     ----------
@@ -107,7 +107,8 @@ def on_arrays(function: ca.Function, np: Any) -> Callable[..., tuple[Any, ...]]:
 
 
 def _instruction(function: ca.Function, k: int, np: Any) -> tuple[Any, list[int], list[int]]:
-    """Return one instruction of a CasADi function: operation, operands and result.
+    """Return instruction k of a CasADi function: its operation, operands and result.
+    Operands and result are indices of the function's work vector, or of its arguments and results.
 
     The operation is None for a result, "input", a number, or a callable.
     """

@@ -1,4 +1,4 @@
-"""Choice of how the functions of a map run: virtual machine or compiled C."""
+"""Choice of how CasADi functions are evaluated: virtual machine or compiled C."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ SPEED = 1e5  # approximate characters of C that a compiler processes per second
 
 
 class Backend:
-    """Factory of programs that evaluate CasADi functions, interpreted or compiled.
+    """Factory of programs, which evaluate CasADi functions.
+    A program is interpreted by CasADi's virtual machine or runs as compiled C.
 
     Parameters
     ----------
@@ -55,29 +56,31 @@ class Backend:
         self.identity = identity
 
     def knowing(self, **more: Any) -> Backend:
-        """Return the same backend with additional data that identify its map in the cache."""
+        """Return a copy of the backend that includes additional data in its cache keys.
+        A backend without data that identify its functions is returned unchanged.
+        """
         return self if self.identity is None else Backend(self.name, {**self.identity, **more})
 
     def __repr__(self) -> str:
         return f"Backend({self.name!r})"
 
     def prepare(self, function: ca.Function) -> Program:
-        """Return a program of a CasADi function."""
+        """Return a program that evaluates a given CasADi function with this backend."""
         return self._program(lambda: function, function.name(), None)
 
     def program(
         self, build: Callable[[], ca.Function], name: str, written: Callable[[], str | None] = lambda: None
     ) -> Program:
-        """Return a program that evaluates one CasADi function of a map, given its name.
-
-        `written` returns C code written for it, None if there is none (`vioc.compile.native`).
+        """Return a program that evaluates the CasADi function that `build()` constructs.
+        The result of `written()` is hand-written C code of the same function, or None
+        (`vioc.compile.native`).
         """
         return self._program(build, name, self._key(name), written)
 
     def many(self, written: Callable[[], str | None], name: str) -> ManyProgram | None:
-        """Return a program that advances many rollouts at once, or None if not available.
-
-        None if the backend is not ``"compiled"``, or `written`, a `vioc.compile.many.source`, returns None.
+        """Return a compiled program that advances many rollouts at once, or None.
+        The result is None if the backend is not ``"compiled"``, or if `written()`, which returns the C code
+        (`vioc.compile.many.source`), returns None.
         """
         if self.name != "compiled":
             return None
@@ -108,9 +111,8 @@ class Backend:
 
 
 class AutoProgram(Program):
-    """Program that runs in the virtual machine until its library is compiled.
-
-    Compiling begins when it saves time, and runs in the background.
+    """Program that runs in CasADi's virtual machine until its C library is compiled.
+    Compilation begins when it is expected to save time, and runs in the background.
     """
 
     def __init__(self, build: Callable[[], ca.Function], native: NativeProgram):
@@ -135,7 +137,7 @@ class AutoProgram(Program):
         return self._native if self._loaded else self._virtual
 
     def _look(self) -> None:
-        """Load the library if it is compiled; begin to compile it if that saves time."""
+        """Load the library if it is compiled; else compile it if that should save time."""
         begun = self._compilation
         if begun is not None and not begun.lost:
             if begun.over:
@@ -155,7 +157,7 @@ class AutoProgram(Program):
         return True
 
     def _sound(self, error: CompileError | None) -> bool:
-        """Return whether the library was loaded; otherwise warn of the error."""
+        """Return True if no error occurred in the compilation; else warn and return False."""
         if error is not None:
             warnings.warn(f"going on in the virtual machine: {error}", RuntimeWarning, stacklevel=4)
         return error is None

@@ -24,7 +24,7 @@ END = 5.0  # s that the worker has for removing a partial entry at the end of th
 
 
 class Compilation:
-    """Library that is compiled in the background, or waits for it.
+    """Job that compiles and loads one library in a background thread.
 
     Parameters
     ----------
@@ -54,16 +54,16 @@ class Compilation:
 
     @property
     def over(self) -> bool:
-        """Flag, True after the library was compiled or has failed."""
+        """Flag, True after the compilation has succeeded or failed."""
         return self._over.is_set()
 
     @property
     def lost(self) -> bool:
-        """Flag, True in a forked process, which lacks the thread that would compile."""
+        """Flag, True in a forked process, where no thread completes the compilation."""
         return not self.over and self._process != os.getpid()
 
     def wait(self) -> None:
-        """Return when the compilation is over."""
+        """Wait until the compilation has succeeded or failed."""
         self._over.wait()
 
 
@@ -73,9 +73,9 @@ _jobs: queue.SimpleQueue[Callable[[], None]] | None = None
 
 
 def ready(load: Callable[[], object], sources: Sequence[str | Path]) -> bool:
-    """Return whether a library of C sources can be loaded without waiting.
-
-    If not, its compilation begins in the background. `load` compiles and loads it.
+    """Return whether a compiled library is available; else begin to compile it.
+    The compilation runs in the background. The function `load` compiles and loads the library of these C
+    `sources`.
 
     Warns
     -----
@@ -98,7 +98,7 @@ def ready(load: Callable[[], object], sources: Sequence[str | Path]) -> bool:
 
 
 def _worker() -> queue.SimpleQueue[Callable[[], None]]:
-    """Return the queue of the worker thread, which starts with the first job."""
+    """Return the queue of compilation jobs; the first call starts the worker thread."""
     global _jobs
     if _jobs is None:
         jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -115,7 +115,7 @@ def _worker() -> queue.SimpleQueue[Callable[[], None]]:
 
 
 def _end() -> None:
-    """Kill the running compiler, and wait until its partial entry is removed."""
+    """Kill the running compiler at exit; wait until its partial files are removed."""
     stop_compilers()
     over = threading.Event()
     if _jobs is not None:
@@ -124,7 +124,7 @@ def _end() -> None:
 
 
 def _forget() -> None:
-    """Start anew in a forked process, which has no worker."""
+    """Discard the job queue in a forked process, which has no worker thread."""
     global _jobs
     _jobs = None
 

@@ -1,4 +1,4 @@
-"""Search for the user's C compiler, its identification and its calls.
+"""Search for the user's C compiler, and compilation of shared libraries with it.
 
 A compiler is optional everywhere.
 """
@@ -50,7 +50,7 @@ _stopped = threading.Event()
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler that has been tested.
+    """C compiler that builds and loads shared libraries.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Compiler:
 
     @property
     def name(self) -> str:
-        """Command of the compiler without flags."""
+        """Command that runs the compiler, without flags."""
         return " ".join(word for word in self.command if not word.startswith("-"))
 
     def build(
@@ -106,7 +106,9 @@ class Compiler:
             raise CompileError(f"{self.name} wrote what cannot be loaded: {error}. {ADVICE}") from None
 
     def try_out(self) -> None:
-        """Raise `CompileError` if the compiler fails, or its compiled code is wrong."""
+        """Compile and call a small function; raise `CompileError` if a value is wrong.
+        The error is also raised if the compiler fails.
+        """
         with tempfile.TemporaryDirectory(prefix="vioc-", ignore_cleanup_errors=True) as folder:
             source, target = Path(folder, "trial.c"), Path(folder, "trial.so")
             source.write_text(TRIAL, "utf-8")
@@ -119,7 +121,7 @@ class Compiler:
 
 
 def find_compiler() -> Compiler | None:
-    """Return the user's C compiler, None if there is none that works.
+    """Return the user's C compiler, or None if no compiler works.
 
     It is that of the environment variable CC, else the first of cc, gcc, clang and pip's compiler that works.
 
@@ -151,8 +153,7 @@ def require_compiler() -> Compiler:
 @lru_cache(maxsize=8)
 def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
     """Return the first C compiler that works, and why the first one found fails.
-
-    The reason is "" if none is found.
+    The compiler is None if none works. The reason is "" if a compiler works or none is found.
     """
     own = [] if importlib.util.find_spec(PACKAGE) is None else [[sys.executable, "-m", PACKAGE, "cc"]]
     try:
@@ -178,7 +179,7 @@ def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
 
 
 def _run(command: Sequence[str], timeout: float | None, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command, whose output may contain invalid text, and return its result."""
+    """Run a command and return its result; its output may have invalid characters."""
     given: dict[str, Any] = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     given["start_new_session"] = True  # compilers start other programs, which end with them
     with subprocess.Popen(command, text=True, errors="replace", **given, **options) as process:
@@ -196,14 +197,14 @@ def _run(command: Sequence[str], timeout: float | None, **options: Any) -> subpr
 
 
 def stop_compilers() -> None:
-    """Kill the running compilers and start no more, at the end of the process."""
+    """Kill running compilers and prevent new compilations as the process ends."""
     _stopped.set()
     for process in list(_running):
         _kill(process)
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Kill a process of `_run`, and what it has started."""
+    """Kill a compiler process and the processes that it has started."""
     with suppress(OSError):  # it has ended
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
@@ -212,7 +213,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def _identify(command: list[str]) -> str:
-    """Return the compiler's version and target processor; "" if it does not work."""
+    """Return the version and target processor of a compiler; "" if the command fails."""
     try:
         version = _run([*command, "--version"], 60)
         verbose = _run([*command, "-E", "-v", "-x", "c", "-"], 60)

@@ -20,7 +20,9 @@ BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def workers() -> int:
-    """Return the number of threads: ``VIOC_WORKERS``, else one per available core."""
+    """Return the number of worker threads for parallel tasks.
+    It is the environment variable ``VIOC_WORKERS`` if set, else the number of available cores.
+    """
     chosen = os.environ.get(VARIABLE, "")
     if chosen:
         try:
@@ -32,7 +34,9 @@ def workers() -> int:
 
 
 def shares(n: int, least: int) -> list[slice]:
-    """Split n rows into equal slices of at least `least` rows, up to one per thread."""
+    """Split n rows into slices of about equal length, at most one for each thread.
+    Every slice has at least `least` rows if n allows it.
+    """
     count = n // least
     count = min(workers(), count) if count > 1 else 1
     ends = [n * i // count for i in range(count + 1)]
@@ -54,7 +58,9 @@ def over_cores(work: Callable[[Any], Any], pieces: Sequence[Any], count: int | N
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Limit new processes to one thread each, unless the environment says otherwise.
+    """Limit processes started in this context to one thread each.
+    The limits are environment variables of BLAS libraries and of vioc. Variables that are set already are
+    kept.
 
     With one process per core, BLAS threads of each process compete for the cores: OpenBLAS's threads wait
     actively, and small problems take several times as long.
@@ -70,5 +76,7 @@ def one_thread_each() -> Iterator[None]:
 
 @lru_cache(maxsize=4)
 def _pool(_process: int, count: int) -> ThreadPoolExecutor:
-    """Return a pool of threads, kept between calls; a forked process makes its own."""
+    """Return a pool of `count` threads that is kept between calls.
+    The process id is an argument so that a forked process makes a new pool.
+    """
     return ThreadPoolExecutor(count, thread_name_prefix="vioc")

@@ -41,7 +41,7 @@ _own: dict[str, Path] = {}  # libraries stored for this process only
 
 @dataclass(frozen=True)
 class Entry:
-    """Cached library: key, title, size in bytes and time made (s since 1970)."""
+    """Cached library: key, title, size in bytes and creation time (s since 1970)."""
 
     key: str
     title: str
@@ -50,7 +50,7 @@ class Entry:
 
 
 class Cache:
-    """Cache of compiled libraries in a folder.
+    """Cache of compiled libraries in a folder on disk.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Cache:
         return freed
 
     def find(self, key: str) -> Path | None:
-        """Return the path of a key's cached library; None if it is missing or damaged."""
+        """Return the path of the library with a key; None if it is missing or damaged."""
         folder = self.directory / key
         try:
             note = json.loads((folder / NOTE).read_text("utf-8"))
@@ -101,9 +101,8 @@ class Cache:
         return None
 
     def get(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
-        """Return the path of a key's cached library, after building it if necessary.
-
-        ``build(path)`` builds the library.
+        """Return the path of the library with a key; build the library if it is missing.
+        The function ``build(path)`` compiles the library to a path.
 
         A missing or damaged library is made; if the cache cannot be written, it is made in a temporary folder
         of this process.
@@ -152,7 +151,9 @@ class Cache:
             shutil.rmtree(folder, ignore_errors=True)
 
     def discard(self, key: str) -> None:
-        """Remove a library if it exists: rename its folder in one step, then delete it."""
+        """Remove the library with a key if it exists.
+        Its folder is renamed in one step before deletion, so that no process finds a partial library.
+        """
         folder = self.directory / key
         if not folder.exists():
             return
@@ -163,7 +164,7 @@ class Cache:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _remove_stale(self) -> None:
-        """Remove partial entries that killed processes left."""
+        """Remove the partial libraries that killed processes have left in the cache."""
         for pattern in ("new-*", "old-*"):
             for folder in self.directory.glob(pattern):
                 try:
@@ -174,7 +175,9 @@ class Cache:
 
 
 def default_directory() -> Path:
-    """Return the default folder for compiled libraries."""
+    """Return the default folder of compiled libraries.
+    It is the environment variable ``VIOC_CACHE`` if set, else ``vioc`` in the user's cache folder.
+    """
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen)
@@ -192,7 +195,7 @@ def default_directory() -> Path:
 
 @lru_cache(maxsize=1)
 def _own_folder() -> Path:
-    """Return a temporary folder that is removed at the end of this process."""
+    """Return a temporary folder that is removed when this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="vioc-"))
     # Workers of multiprocessing end without atexit; forked processes do not remove their parent's folder.
     multiprocessing.util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=-100)

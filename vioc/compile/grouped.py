@@ -1,4 +1,5 @@
-"""Evaluation of CasADi functions at many points, by grouped numpy operations.
+"""Evaluation of CasADi functions at many points, by numpy.
+One numpy call computes a group of equal operations at all points.
 
 CasADi's virtual machine executes operations one by one, and most of its time are mispredicted branches
 between them: 2 ns per operation if all are sums, 5 ns if kinds alternate. Here every value is a row with an
@@ -39,10 +40,9 @@ Rows = slice | np.ndarray  # indices of rows of a workspace
 
 
 class OperationValues(NamedTuple):
-    """Operations of a CasADi function in the order of the virtual machine.
-
+    """Operations of a CasADi function, in the order of their evaluation.
     Each operation computes one value. `op` has the operation of each value, `of` the indices of its operands.
-    `given` has (argument, entry) of inputs, and the values of constants.
+    `given` has the (argument, entry) of each input, and the value of each constant.
     """
 
     op: list[int]
@@ -51,9 +51,8 @@ class OperationValues(NamedTuple):
 
 
 class OperationGroup(NamedTuple):
-    """Group of equal operations that are one numpy call on rows of a workspace.
-
-    Operands are in the rows `of`, results in `rows`.
+    """Group of operations of one kind, which one numpy call computes.
+    Operands are in the rows `of` of a workspace array, results in its rows `rows`.
     """
 
     op: int
@@ -62,14 +61,14 @@ class OperationGroup(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Array of values for a number of points, and the numpy calls that fill it."""
+    """Array of a function's values at several points, and numpy calls that fill it."""
 
     rows: np.ndarray
     calls: list[Callable[[], Any]]
 
 
 class GroupedFunction:
-    """CasADi function of scalars, evaluated at many points at once by numpy.
+    """CasADi function of scalar operations, evaluated by numpy at many points at once.
 
     Parameters
     ----------
@@ -92,16 +91,17 @@ class GroupedFunction:
 
     @staticmethod
     def possible(function: ca.Function) -> bool:
-        """Return whether a function has operations, all of scalars."""
+        """Return whether a CasADi function can be evaluated by numpy.
+        This requires type SX, at least one operation, and only operations on scalars.
+        """
         if not (function.is_a("SXFunction") and function.n_instructions()):
             return False
         return all(function.instruction_id(k) not in NOT_OF_SCALARS for k in range(function.n_instructions()))
 
     def __call__(self, args: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """Evaluate the function at the rows of its arguments, and write `outputs`.
-
-        Outputs are (count, size), and arguments two-dimensional; one-dimensional arguments are the same for
-        all points.
+        """Evaluate the function at every row of its arguments.
+        The results are written to `outputs`, which are (count, size). Two-dimensional arguments have a row
+        for each point; one-dimensional arguments are the same for all points.
         """
         count = len(outputs[0])
         pieces = -(-count // max(CACHE // self._height, NARROW))
@@ -128,9 +128,8 @@ class GroupedFunction:
     # -- rows ---------------------------------------------------------------------------------------
 
     def _lay_out(self, values: OperationValues, order: list[list[int]], kept: set[int]) -> list[int]:
-        """Assign a row of the numpy workspace to every value of the function.
-
-        Rows are reused once no operation needs them.
+        """Assign a row of the workspace array to every intermediate value of the function.
+        A row is used again when no later operation needs its value.
         """
         last = [0] * len(values.op)
         for g, members in enumerate(order):
@@ -198,14 +197,14 @@ class GroupedFunction:
 
 
 class _Free:
-    """Unused rows of a workspace, as ordered ranges."""
+    """Unused rows of a workspace array, as sorted ranges."""
 
     def __init__(self) -> None:
         self.height = 0
         self._ranges: list[tuple[int, int]] = []
 
     def take(self, count: int) -> int:
-        """Reserve `count` adjacent rows, and return the first."""
+        """Reserve `count` adjacent unused rows, and return the first."""
         for i, (first, end) in enumerate(self._ranges):
             if end - first >= count:
                 self._ranges[i : i + 1] = [(first + count, end)] if end - first > count else []
@@ -226,7 +225,7 @@ class _Free:
 
 
 def _read(f: ca.Function) -> tuple[OperationValues, list[list[int]]]:
-    """Read the operations of a CasADi function, and the values in each output."""
+    """Return the operations of a CasADi function, and the values in each output."""
     holds: dict[int, int] = {}
     values = OperationValues([], [], {})
     outputs = [[0] * f.nnz_out(i) for i in range(f.n_out())]
@@ -246,7 +245,7 @@ def _read(f: ca.Function) -> tuple[OperationValues, list[list[int]]]:
 
 
 def _in_groups(values: OperationValues) -> list[list[int]]:
-    """Group independent operations of one kind, in an order of evaluation.
+    """Return groups of independent operations of one kind, in an order of evaluation.
 
     The next group is the kind with the longest chain of values that depend on it, as the longest chain limits
     the number of groups. Other orders, for example by the number of values that are ready, make two to four

@@ -1,4 +1,4 @@
-"""Shared libraries compiled from C sources, loaded through the cache."""
+"""Shared libraries compiled from C sources and kept in the cache."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def load_library(sources: Sequence[str | Path], title: str) -> ctypes.CDLL:
 
 
 def key_of(compiler: Compiler, *parts: str) -> str:
-    """Return the cache key of a library: a hash of the compiler and its sources."""
+    """Return the cache key of a library: a hash of the compiler and of the C sources."""
     digest = hashlib.sha256()
     for part in (compiler.identity, " ".join(compiler.command), *parts):
         digest.update(part.encode())
@@ -67,9 +67,8 @@ def key_of(compiler: Compiler, *parts: str) -> str:
 
 
 def load_keyed(key: str, title: str, texts, compiler: Compiler) -> ctypes.CDLL:
-    """Load the library of a cache key; compile it from C sources if it is missing.
-
-    The sources are ``texts()``.
+    """Load the library with a cache key; compile it first if it is not in the cache.
+    The function `texts` returns the C sources.
     """
 
     def build(target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Programs that step many rollouts at once, several on each core.
+"""Compiled programs that advance many rollouts at once, several on each core.
 
 LANES of them share the vector instructions of lanes.c and many.c.
 """
@@ -24,7 +24,8 @@ Long = ctypes.c_longlong
 
 
 def source(functions: dict[str, ca.Function], step: str, **sizes: float) -> str | None:
-    """Return the C code that steps many rollouts of a map, or None.
+    """Return C code that advances many rollouts of a map at once.
+    The result is None if vector code does not support an operation.
 
     It has the C function `step` of LANES samples, with the loop of many.c around it.
 
@@ -49,7 +50,8 @@ def source(functions: dict[str, ca.Function], step: str, **sizes: float) -> str 
 
 
 class ManyProgram:
-    """Compiled program that steps many rollouts, compiled or loaded on first use.
+    """Compiled program that advances many rollouts of a map at once.
+    The library is compiled, or loaded from the cache, on first use.
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ class ManyProgram:
 
     @cached_property
     def source(self) -> str | None:
-        """C code of the program, None if there is none."""
+        """C code of the program, or None if vector code does not support the map's step."""
         with Progress("building functions"):
             return self._written()
 
@@ -96,7 +98,7 @@ class ManyProgram:
 
     @property
     def available(self) -> bool:
-        """Flag, True if there is C code for many rollouts of this step."""
+        """Flag, True if there is C code that advances many rollouts of the map."""
         return self._library is not None
 
     def accumulate(
@@ -109,7 +111,8 @@ class ManyProgram:
         X: np.ndarray,
         multipliers: np.ndarray,
     ) -> np.ndarray:
-        """Continue rollouts from their current steps until step `end`, or a failed step.
+        """Continue rollouts from their current steps to step `end`; write the states.
+        A rollout stops earlier at a step that fails.
 
         Parameters
         ----------

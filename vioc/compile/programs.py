@@ -1,4 +1,4 @@
-"""Programs: the operations on a CasADi function, independent of what runs it."""
+"""Interface of programs, which evaluate, map and iterate CasADi functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHUNK = 1024  # steps per piece where pieces are needed
 
 
 def dense(function: ca.Function) -> ca.Function:
-    """Return the function with dense outputs, whose buffers contain all entries."""
+    """Return a CasADi function with dense outputs instead of sparse outputs."""
     if all(function.sparsity_out(i).is_dense() for i in range(function.n_out())):
         return function
     args = function.mx_in()
@@ -22,7 +22,7 @@ def dense(function: ca.Function) -> ca.Function:
 
 
 def without_repetition(function: ca.Function) -> ca.Function:
-    """Return the function with every common subexpression computed once.
+    """Return a CasADi function in which every common subexpression is computed once.
 
     Results are the same bits. Finding common subexpressions takes as much time as about 1500 evaluations in
     the virtual machine, and saves about a seventh of the operations. Functions of MX are returned unchanged.
@@ -34,7 +34,8 @@ def without_repetition(function: ca.Function) -> ca.Function:
 
 
 class Bound(NamedTuple):
-    """Program bound to fixed arrays: a call reads its inputs and overwrites outputs.
+    """Program with fixed input and output arrays.
+    A call evaluates the program on the present values of the inputs and overwrites the outputs.
 
     Attributes
     ----------
@@ -49,7 +50,7 @@ class Bound(NamedTuple):
 
 
 class Program(ABC):
-    """Base class of programs: functions of float64 arrays with dense outputs.
+    """Base class of programs, which evaluate a function on float64 arrays.
 
     Attributes
     ----------
@@ -73,13 +74,13 @@ class Program(ABC):
 
     @abstractmethod
     def __call__(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Evaluate the function once."""
+        """Evaluate the function at one point, and return its outputs."""
 
     @abstractmethod
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
-        """Evaluate the function once for each of `count` rows of its arguments.
-
-        A two-dimensional argument has a row for each evaluation; others are used for all.
+        """Evaluate the function for each of `count` rows of its arguments.
+        A two-dimensional argument has a row for each evaluation; a one-dimensional argument is the same for
+        all.
         """
 
     @abstractmethod
@@ -92,7 +93,8 @@ class Program(ABC):
         tolerance: float,
         first: int = CHUNK,
     ) -> tuple[list[np.ndarray], int, float]:
-        """Iterate the function: its first output is the next first argument.
+        """Iterate the function: each evaluation passes its first output to the next.
+        The output is the first argument of the next evaluation.
 
         Parameters
         ----------
@@ -120,9 +122,8 @@ class Program(ABC):
         """
 
     def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
-        """Bind evaluation by rows to fixed arrays, which are read again at each call.
-
-        Each call does the work of `map`.
+        """Bind the evaluation of all rows, as by `map`, to fixed arrays.
+        Each call of the result reads the arrays again and overwrites its outputs.
 
         Arguments are any float64 arrays with contiguous rows, including strided or reversed views.
         """
@@ -138,9 +139,8 @@ class Program(ABC):
     def bind_accumulate(
         self, carry: np.ndarray, rows: Sequence[np.ndarray], count: int, keep: int, tolerance: float
     ) -> Bound:
-        """Bind an iteration of the function to arrays that are read again at each call.
-
-        Each call does the work of `accumulate`. Arguments are arrays as for `bind_map`.
+        """Bind the iteration of the function, as by `accumulate`, to fixed arrays.
+        Each call of the result reads the arrays again. Arguments are arrays as for `bind_map`.
         """
         outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
 

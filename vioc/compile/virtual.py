@@ -1,4 +1,4 @@
-"""Programs that run in CasADi's virtual machine, at once and without a compiler."""
+"""Programs that run in CasADi's virtual machine, without a compiler."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def run_buffered(
 
 
 class VirtualProgram(Program):
-    """CasADi function as a program of the virtual machine, built on first use."""
+    """Program that evaluates a CasADi function in CasADi's virtual machine.
+    The function is built on first use.
+    """
 
     def __init__(self, build: Callable[[], ca.Function]):
         self._build = build
@@ -81,7 +83,7 @@ class VirtualProgram(Program):
         return run_buffered(self.function, args, self.sizes_out)
 
     def _reduce(self, count: int) -> None:
-        """Simplify the function's common subexpressions once it has been evaluated often.
+        """Count evaluations, and remove common subexpressions once there have been many.
 
         Functions of derivatives are built without that search, which takes ten times as long as the rest of
         building them. Results are the same bits.
@@ -106,7 +108,7 @@ class VirtualProgram(Program):
         return run_buffered(self._strung("map", count, shared), args, sizes)
 
     def _by_groups(self, count: int) -> GroupedFunction | None:
-        """Return the function's form in grouped numpy operations; None for few points."""
+        """Return the form of the function that numpy evaluates, or None for few points."""
         if count < FEW:
             return None
         grouped = self._grouped
@@ -173,9 +175,8 @@ class VirtualProgram(Program):
         return Bound(call, [carries, *outputs[1:]])
 
     def _strung(self, how: str, n: int, shared: tuple[int, ...] = ()) -> ca.Function:
-        """Return a CasADi function: this one mapped over n rows, or iterated n times.
-
-        The arguments `shared` are the same for all rows.
+        """Return this program's CasADi function mapped over n rows or iterated n times.
+        The result is kept. Arguments with indices `shared` are the same for all rows.
         """
         key, f = (how, n, shared), self.function
         with self._lock:  # shared by the rollouts of a batch
@@ -192,7 +193,8 @@ class VirtualProgram(Program):
 
 
 def _accumulated(f: ca.Function, n: int) -> ca.Function:
-    """Return a CasADi function that iterates f n times, feeding its first output back.
+    """Return a CasADi function that iterates f n times.
+    The first output of each evaluation is the first argument of the next.
 
     A small f is evaluated several times within one function. A call costs as much as about 100 operations.
     """
@@ -214,10 +216,10 @@ def _accumulated(f: ca.Function, n: int) -> ca.Function:
 
 
 def _written_out(f: ca.Function, m: int) -> ca.Function:
-    """Return a CasADi function with m evaluations of f, feeding its first output back.
-
-    It is (carry, rows) -> (last carry, all carries, other outputs). Rows and outputs have a column for each
-    of m evaluations.
+    """Return a CasADi function that contains m consecutive evaluations of f.
+    The first output of each evaluation, the carry, is the first argument of the next. The function is (carry,
+    rows) -> (last carry, all carries, other outputs), where rows and outputs have a column for each
+    evaluation.
     """
     start = now = ca.SX.sym("start", f.numel_in(0))
     rows = [ca.SX.sym("rows", f.numel_in(i), m) for i in range(1, f.n_in())]
@@ -239,9 +241,9 @@ def _tiled(a: np.ndarray, count: int) -> np.ndarray:
 
 
 def _inputs(args: Sequence[np.ndarray], count: int = 0) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return the arguments as contiguous arrays, each with its source if it is a copy.
-
-    With a count, a one-dimensional argument is repeated `count` times.
+    """Return contiguous arrays for the arguments, with the sources to copy from.
+    The source is None if no copy is needed. With a `count`, a one-dimensional argument is repeated `count`
+    times.
     """
     found: list[tuple[np.ndarray, np.ndarray | None]] = []
     for a in args:
@@ -258,9 +260,8 @@ def _bound(
     args: Sequence[tuple[np.ndarray, np.ndarray | None]],
     outputs: Sequence[np.ndarray],
 ) -> Callable[[], None]:
-    """Return a function that evaluates a CasADi function on fixed arrays.
-
-    `_inputs` makes the arrays.
+    """Return a callable that evaluates a CasADi function on fixed arrays.
+    The pairs `args` of an array and the source to copy from come from `_inputs`.
     """
     buffer, evaluate = function.buffer()
     copies = [(own, source) for own, source in args if source is not None and own.size]

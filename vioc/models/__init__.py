@@ -43,7 +43,7 @@ _FOLDER = Path(__file__).parent
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the model files, sorted."""
+    """Return the names of the model files that come with vioc, sorted."""
     return tuple(sorted(file.stem for file in _FOLDER.glob("*.sexp")))
 
 
@@ -86,7 +86,8 @@ def load(name: str, n: int | None = None) -> System:
 
 
 def n_link_pendulum(n: int) -> System:
-    """Return the pendulum of `n` massless rods with point masses ([T] VI-A).
+    """Return a pendulum of `n` massless rods with point masses at their ends.
+    It is the example of paper [T], section VI-A.
 
     Rods are 1 m long, with a mass of 1 kg at each end; g = 9.8 m/s^2. In [T] the masses also have rotational
     inertia; [T] prints neither that nor masses and lengths, and here the inertia is 0.
@@ -111,7 +112,8 @@ def scissor_lift(
     inertia: float = 1e-3,
     g: float = 9.81,
 ) -> System:
-    """Return the hanging scissor lift of `n` segments in the x-z plane ([T] VI-C).
+    """Return a hanging scissor lift of `n` segments in the x-z plane.
+    It is the example of paper [T], section VI-C.
 
     A segment is two links of equal length that cross at their centres. The first segment's left link hangs on
     a pin at the origin, its right link on a slider along x. The links of each further segment hang on the
@@ -166,15 +168,16 @@ def scissor_lift(
 
 
 def _link(name: str, reach: float, mass: Mass, below: tuple[Frame, ...]) -> Frame:
-    """Return a link along x with its mass at its centre, and frames below its end."""
+    """Return the frame of a link along x, with its mass at its centre.
+    The frames `below` are attached to the link's end.
+    """
     centre = tx(0.5 * reach, name=f"{name}-centre", mass=mass)
     return ry(name, name=name)[centre, tx(reach, name=f"{name}-end")[below]]
 
 
 def scissor_lift_configuration(n: int, theta: float, *, length: float = 1.0) -> dict[str, float]:
-    """Return the configuration of `scissor_lift` with links at the angle `theta`, rad.
-
-    `theta` is the angle from the horizontal.
+    """Return the configuration of a scissor lift, given the angle of its links.
+    The angle `theta` is measured from the horizontal, rad.
     """
     _check_count(n)
     q = {"slider": length * math.cos(theta)}
@@ -185,7 +188,8 @@ def scissor_lift_configuration(n: int, theta: float, *, length: float = 1.0) -> 
 
 
 def marionette_configuration() -> dict[str, float]:
-    """Return the initial configuration of the model ``marionette`` ([S] VIII-B).
+    """Return the initial configuration of the model ``marionette``.
+    The model is that of paper [S], VIII-B.
 
     It sits in the air with raised forearms. Each string is taut and vertical: its control is above its hook.
     Joints not named are at zero.

@@ -20,7 +20,8 @@ TOOL = 0.12  # m, from the last joint
 
 
 def seven_joint_arm(masses: Sequence[Number] = MASSES) -> System:
-    """Return an arm with seven joints about z y z y z y z, and a torque at each.
+    """Return a robot arm with seven joints, each with a torque input.
+    The joints turn about the axes z y z y z y z.
 
     Parameters
     ----------

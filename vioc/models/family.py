@@ -1,4 +1,4 @@
-"""Random mechanisms, trees and loops, each from its own seed.
+"""Random mechanisms with trees and loops, each determined by a seed and an index.
 
 They serve to test statements about any mechanism, for example an integrator of your own::
 
@@ -43,7 +43,8 @@ SPEED = 1.0  # standard deviation of the initial rates, rad/s and m/s, before th
 
 
 class RandomMechanism(NamedTuple):
-    """Random mechanism with a consistent initial configuration and velocity.
+    """Random mechanism, with a state that satisfies its constraints.
+    The state is a configuration and a velocity.
 
     Attributes
     ----------
@@ -68,9 +69,8 @@ def mechanisms(
     joints: tuple[int, int] = JOINTS,
     strings: float = 0.0,
 ) -> Iterator[RandomMechanism]:
-    """Return random mechanisms `first` to ``first + count - 1`` of a family.
-
-    `mechanism` documents the other arguments. `seed` selects the family.
+    """Yield the random mechanisms `first` to ``first + count - 1`` of a family.
+    The `seed` selects the family. `mechanism` documents the other arguments.
     """
     indices = range(first, first + count)
     return (mechanism(index, seed=seed, joints=joints, strings=strings) for index in indices)
@@ -79,7 +79,8 @@ def mechanisms(
 def mechanism(
     index: int, *, seed: int = SEED, joints: tuple[int, int] = JOINTS, strings: float = 0.0
 ) -> RandomMechanism:
-    """Return one random mechanism of a family, independent of the others.
+    """Return the random mechanism with a given index of a family.
+    Mechanisms of different indices are independent.
 
     `joints` are the smallest and the largest number of joints, `strings` is the share of strings among the
     rods of loops.
@@ -102,9 +103,8 @@ def mechanism(
 
 
 class _Tree:
-    """Random tree of joints and bodies.
-
-    Body i has a point ``tip i``, and is attached to body ``parents[i]``, or the world (-1).
+    """Random tree of joints and rigid bodies.
+    Body i has a point ``tip i``, and is attached to the body ``parents[i]``, or to the world (-1).
     """
 
     def __init__(self, rng: np.random.Generator, joints: tuple[int, int]):
@@ -121,9 +121,8 @@ class _Tree:
         self.tips = [_offset(rng) for _ in range(count)]
 
     def frames(self, anchors: dict[int, dict[str, Any]]) -> list[Frame]:
-        """Return the root frames of the tree, with additional named points on bodies.
-
-        The world is body -1.
+        """Return the root frames of the tree, with points `anchors` added to bodies.
+        The key of `anchors` is a body's index; the world has index -1.
         """
 
         def points(i: int) -> list[Frame]:
@@ -150,7 +149,7 @@ def _joint(rng: np.random.Generator, kind: str, i: int) -> Any:
 
 
 def _body(rng: np.random.Generator) -> Mass:
-    """Return the mass of a solid ellipsoid of random size, shape and position."""
+    """Return the mass, inertia and centre of mass of a solid ellipsoid of random size."""
     mass, axes, R = rng.uniform(0.3, 3.0), rng.uniform(0.08, 0.3, size=3), _rotation(rng)
     second = R @ np.diag(axes**2 / 5) @ R.T  # per unit of mass
     inertia = mass * (np.trace(second) * np.eye(3) - second)
@@ -158,7 +157,7 @@ def _body(rng: np.random.Generator) -> Mass:
 
 
 def _offset(rng: np.random.Generator) -> tuple[float, ...]:
-    """Return a random point at a distance of 0.2 to 0.6 m."""
+    """Return a random point at a distance of 0.2 to 0.6 m from the origin."""
     direction = rng.standard_normal(3)
     return tuple((rng.uniform(0.2, 0.6) * direction / np.linalg.norm(direction)).tolist())
 
@@ -171,7 +170,9 @@ def _rotation(rng: np.random.Generator) -> np.ndarray:
 
 
 def _terms(rng: np.random.Generator, tree: _Tree) -> list[Any]:
-    """Return gravity, springs on slides, and springs, dampers, inputs on some joints."""
+    """Return gravity and random springs, dampers and inputs for the joints of a tree.
+    Every slide has a spring.
+    """
     terms: list[Any] = [Gravity(0, 0, -9.81)]
     variables = System(*tree.frames({})).variables
     for name in variables:

@@ -1,4 +1,4 @@
-"""Contact, friction and joint limits, independent of coordinates and integrators.
+"""Contacts, friction and joint limits, for any coordinates and integrators.
 
 - `touch`: one contact, joint limit or dry friction; `polytopes`: boxes and hulls; `features`: the points
   where two polytopes meet; `look`: the search for these points during a step

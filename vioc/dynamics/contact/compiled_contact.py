@@ -1,4 +1,4 @@
-"""Solver of steps with contact in compiled C, and rollouts by it."""
+"""Solver of steps with contact in compiled C, and rollouts that use this solver."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _driver() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class CoreLayout:
-    """Sizes, scales and options of a map that the compiled solver needs.
+    """Sizes, scales and options of a one-step map that the compiled contact solver needs.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class CoreLayout:
 
 
 class Kernels:
-    """Compiled functions that instruction tables call, extensible at run time.
+    """Compiled CasADi functions that instruction tables call; functions can be added at run time.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class Kernels:
         self.needs = np.zeros(4, int)
 
     def add(self, functions: Sequence[ca.Function]) -> None:
-        """Compile the functions that have been appended to a list since the last call."""
+        """Compile the functions that have been appended to the list `functions` since the last call."""
         first = len(self.pointers)
         if first == len(functions):
             return
@@ -150,7 +150,8 @@ class Kernels:
 
 
 class TapeCore:
-    """Compiled solver of steps with contact, which interprets instruction tables.
+    """Compiled solver of steps with contact.
+    The solver interprets tables of instructions, which call compiled functions and add arrays.
 
     A tape is a set of tables for the momentum balance at the start of a step or, in maximal coordinates, at
     its end.
@@ -222,11 +223,15 @@ class TapeCore:
             self._kept += [codes, arrays]
 
     def places(self, end: int) -> dict[str, int]:
-        """Return the positions of the solver's inputs and outputs in its working memory."""
+        """Return the positions of the inputs and outputs of one end's solver, in its array of doubles.
+        The argument `end` selects the momentum balance at the start (0) or at the end (1) of a step.
+        """
         return {name: block.place for name, block in self._parts[end][0].places.items()}
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_TapeModel, np.ndarray]]:
-        """Return the solver's C structures for given parameters, with their memory."""
+        """Return the C structures of the solver for given parameters `theta`, with their memory.
+        The argument `floor` is the final barrier parameter.
+        """
         models = []
         for tape, first, fields in self._parts:
             image, at = first.copy(), tape.places["theta"].place
@@ -235,10 +240,12 @@ class TapeCore:
         return models
 
     def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None):
-        """Compute consecutive steps until one does not converge.
+        """Compute consecutive steps with contact until one does not converge.
+        The argument `carry` is the start state. Returned are states, multipliers, inputs, errors and numbers
+        of iterations, with one row for each step.
 
-        Returned are states, multipliers, inputs, errors and numbers of iterations, one row for each step. If
-        `carry` has a row for every step, (N, nx), each step starts from its row, and all steps are computed.
+        If `carry` has a row for every step, (N, nx), each step starts from its row, and all steps are
+        computed.
         """
         n, layout = len(U), self.layout
         nx, apart = layout.nx, carry.ndim == 2
@@ -269,7 +276,7 @@ class TapeCore:
 
 
 class TapeProgram(Rollouts):
-    """Rollouts of a map with contact by the compiled solver.
+    """Program that computes rollouts of a map with contact by the compiled solver.
 
     Parameters
     ----------

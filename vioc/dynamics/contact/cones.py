@@ -1,4 +1,4 @@
-"""Complementarity conditions of a contact, their variables and Newton directions.
+"""Complementarity conditions of contacts and friction, their variables and Newton directions.
 
 Let a = phi(Z_k+1)/dt be the rate of the gap and w the slip velocity. The interior point drives every product
 below, an energy, to the barrier parameter kappa:
@@ -30,9 +30,9 @@ ROOTS = 8  # Newton steps for the slip speed
 
 @dataclass(frozen=True)
 class Cone:
-    """Contact conditions without friction, and base class of those with friction.
-
-    The variables are y = [s, gamma], the rate of the gap and the normal impulse.
+    """Conditions of a contact without friction, and base class of conditions with friction.
+    The variables are y = [s, gamma], the rate of the gap and the normal impulse. Complementarity is relaxed:
+    the product of s and gamma is a barrier parameter > 0.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Cone:
 
     @property
     def centers(self) -> tuple[float, ...]:
-        """Target of each complementarity product, as a multiple of the barrier parameter."""
+        """Targets of the complementarity products, divided by the barrier parameter."""
         return (1.0,) * (len(self.positive) // 2)
 
     def begin(self, w: Any, speed: Any, kappa: Any, mu: Any) -> Any:
@@ -73,53 +73,60 @@ class Cone:
         return ca.vertcat(s, kappa / s)
 
     def impulse(self, y: Any) -> Any:
-        """Return the normal and tangential impulses in the order of the Jacobian's rows."""
+        """Return the normal and tangential impulses from the contact variables y.
+        They are in the order of the rows of the contact's Jacobian.
+        """
         return y[1]
 
     def multipliers(self, y: Any) -> Any:
         return y[1]
 
     def within(self, most: Any, along: Any) -> Any:
-        """Return expressions that are >= 0 while the friction `along` is at most `most`."""
+        """Return expressions that are >= 0 if the friction impulse `along` is in the friction cone.
+        The largest friction impulse is `most`.
+        """
         return ca.SX(0, 1)
 
     def products(self, y: Any) -> Any:
-        """Return the complementarity products of the contact's variables.
-
-        Their targets are kappa times `centers`.
+        """Return the complementarity products of the contact variables y.
+        At the solution they are the barrier parameter times `centers`.
         """
         return y[0] * y[1]
 
     def mismatch(self, y: Any, w: Any, mu: Any, lag: Any) -> Any:
-        """Return the residuals of all contact equations but complementarity, as speeds."""
+        """Return the residuals, as speeds, of all contact equations except complementarity.
+        They depend on the contact variables y, the relative velocities w and the friction coefficient mu.
+        """
         return w[0] - y[0]
 
     def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
-        """Return the contact equations with the multipliers as only unknowns.
-
-        The equations are smooth where kappa > 0. The multipliers are p.
+        """Return the residuals of the contact law, with the multipliers p as only unknowns.
+        The arguments w are the relative velocities of the contact, kappa the barrier parameter and mu the
+        friction coefficient. The residuals are smooth where kappa > 0.
         """
         return w[0] * p[0] - kappa
 
     def lawful(self, w: Any, kappa: Any, mu: Any) -> Any:
-        """Return the multipliers that satisfy the contact law at relative velocities w.
-
-        The rate w[0] of the gap must be > 0.
+        """Return the multipliers that satisfy the contact law at given relative velocities w.
+        The first velocity w[0], the rate of the gap, must be > 0. The barrier parameter is kappa, the
+        friction coefficient mu.
         """
         return kappa / w[0]
 
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
-        """Return Newton's changes of the contact variables for a change of velocity."""
+        """Return the Newton step of the contact variables y, given the step dw of the velocities.
+        The velocities w are relative velocities at the contact.
+        """
         return ca.vertcat(*self._normal(y, w, dw, kappa))
 
     def _bound(self, y: Any, mu: Any, lag: Any) -> Any:
-        """Return the largest friction impulse, from the present or last normal impulse.
-        `lag` is 1 for the present one and 0 for that of the previous solution.
+        """Return the largest friction impulse: friction coefficient times normal impulse.
+        The normal impulse is the present one if `lag` is 1, and that of the previous solution if `lag` is 0.
         """
         return mu * (lag * y[1] + (1 - lag) * y[-1] + self.preload)
 
     def preloaded(self, impulse: Any) -> Any:
-        """Return a copy whose friction limit includes an additional normal impulse."""
+        """Return a copy of the contact conditions whose friction limit includes a further normal impulse."""
         twin = copy(self)
         object.__setattr__(twin, "preload", impulse)
         return twin
@@ -132,7 +139,7 @@ class Cone:
 
 @dataclass(frozen=True)
 class LinearCone(Cone):
-    """Contact conditions with a friction cone linearized to a polygon.
+    """Conditions of a contact whose friction cone is linearized to a polygon.
 
     y = [s, gamma, psi, sigma, beta.., eta.., gamma before]; [M] (26)-(28).
 
@@ -154,7 +161,7 @@ class LinearCone(Cone):
         return tuple(range(self.size - 1))
 
     def directions(self) -> ca.DM:
-        """Return the unit vectors along which friction acts, as columns (2, count)."""
+        """Return the unit vectors of the directions of friction, as columns of a matrix (2, count)."""
         angle = 2 * np.pi * np.arange(self.count) / self.count
         return ca.DM(np.round(np.array([np.cos(angle), np.sin(angle)]), 15))
 
@@ -225,7 +232,7 @@ class LinearCone(Cone):
 
 @dataclass(frozen=True)
 class RoundCone(Cone):
-    """Contact conditions with Coulomb's round friction cone.
+    """Conditions of a contact with Coulomb friction, whose friction cone is round.
 
     y = [s, gamma, psi, eta1, eta2, alpha, beta1, beta2, gamma before].
     """
@@ -289,7 +296,7 @@ class RoundCone(Cone):
 
 @dataclass(frozen=True)
 class DryCone(RoundCone):
-    """Conditions of dry friction whose largest force is given, without a gap.
+    """Conditions of dry friction with a given largest force, without a gap.
 
     y = [psi, eta1, eta2, alpha, beta1, beta2]. mu is the largest impulse of friction, N s or N m s; w
     contains slip velocities only.
@@ -351,18 +358,18 @@ class DryCone(RoundCone):
 
 
 def _joined(speed: Any, force: Any) -> Any:
-    """Return the Jordan product of slip speed and friction in the second-order cone.
-
-    It is (psi, eta) o (alpha, beta), and (kappa, 0, 0) at the solution.
+    """Return the Jordan product of slip speed and friction impulse in the second-order cone.
+    It is (psi, eta) o (alpha, beta), where `speed` is (psi, eta) and `force` is (alpha, beta). At the
+    solution it equals (kappa, 0, 0), where kappa is the barrier parameter.
     """
     psi, eta, alpha, beta = speed[0], speed[1:], force[0], force[1:]
     return ca.vertcat(alpha * psi + ca.dot(beta, eta), alpha * eta + psi * beta)
 
 
 def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
-    """Return Newton's changes of slip speed and friction in the second-order cone.
-
-    The changes of (psi, eta, alpha, beta) solve the linearized equation `_joined` = (kappa, 0, 0).
+    """Return the Newton step of slip speed and friction impulse in the second-order cone.
+    The step of (psi, eta, alpha, beta) solves the linearized equation `_joined` = (kappa, 0, 0), given the
+    steps `deta` of the slip velocity and `dalpha` of the friction limit.
     """
     psi, eta, alpha, beta = speed[0], speed[1:], force[0], force[1:]
     first = kappa - alpha * psi - ca.dot(beta, eta) - psi * dalpha - ca.dot(beta, deta)
@@ -372,7 +379,7 @@ def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
 
 
 class Variables:
-    """Variables of all contacts in one vector, and step lengths within the cones.
+    """Variables of all contacts in one vector, and the largest steps within their cones.
 
     Attributes
     ----------
@@ -398,14 +405,14 @@ class Variables:
         self.centers = np.concatenate([np.zeros(0), *(c.centers for c in cones)])
 
     def longest(self, y: np.ndarray, dy: np.ndarray) -> float:
-        """Return the largest step length that keeps the variables in their cones."""
+        """Return the largest factor of the step dy with which the variables y stay in their cones."""
         values, change = y[self.positive], dy[self.positive]
         falls = change < 0
         length = float((-values[falls] / change[falls]).min(initial=np.inf))
         return min([length, *(to_cone(y[r], dy[r]) for r in self.round)])
 
     def clipped(self, y: np.ndarray, dy: np.ndarray) -> np.ndarray:
-        """Return the variables after a full Newton step, shortened to stay in each cone."""
+        """Return the variables y + dy, after dy has been shortened to stay in each contact's cone."""
         new, p = y + dy, self.positive
         new[p] = np.maximum(new[p], CLIP * y[p])
         for r in self.round:
@@ -414,7 +421,7 @@ class Variables:
 
 
 def to_cone(y: np.ndarray, d: np.ndarray) -> float:
-    """Return the largest step length that keeps (t, x, y) in the cone t > |(x, y)|."""
+    """Return the largest step length along d that keeps y in the cone y[0] > |y[1:]|."""
     a = d[0] ** 2 - d[1] ** 2 - d[2] ** 2
     b = y[0] * d[0] - y[1] * d[1] - y[2] * d[2]
     c = max(y[0] ** 2 - y[1] ** 2 - y[2] ** 2, 0.0)
@@ -426,7 +433,7 @@ def to_cone(y: np.ndarray, d: np.ndarray) -> float:
 
 
 def cone_of(item: Any, mu: Any) -> tuple[Cone, tuple]:
-    """Return the cone of a contact's impulses, and its friction coefficient if any."""
+    """Return the contact conditions of an item, and its friction coefficient if it has friction."""
     if item is None or (not isinstance(item.friction, Parameter) and item.friction == 0):
         return Cone(), ()
     return (RoundCone() if item.cone == "second-order" else LinearCone(item.directions)), (mu,)

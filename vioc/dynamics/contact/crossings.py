@@ -1,4 +1,4 @@
-"""Detection of bodies that pass through each other or through the ground within a step.
+"""Detection of bodies that pass through each other or through the ground between two samples.
 
 Contacts and limits hold only at the ends of steps.
 """
@@ -37,9 +37,9 @@ ROUNDED = 1e-7  # distance at which shapes count as overlapping, relative to the
 
 
 class Crossing(NamedTuple):
-    """Gap that is crossed within a step, with the depth of penetration.
-
-    `step` is the first such step, `steps` their number, and `depth` the depth in the first.
+    """Contact or limit whose gap is crossed within a step, between two samples of a trajectory.
+    The field `step` is the first such step, `steps` the number of such steps, and `depth` the penetration in
+    the first, m or rad.
     """
 
     name: str
@@ -49,7 +49,9 @@ class Crossing(NamedTuple):
 
 
 def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
-    """Give a `CrossingWarning` if bodies cross each other or angles jump over limits."""
+    """Issue a `CrossingWarning` if bodies pass through each other, or angles jump over limits.
+    This happens within a step, between two samples of a trajectory.
+    """
     found = sorted(found, key=lambda c: c.step)
     if not found:
         return
@@ -68,14 +70,14 @@ def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
 
 
 def open_from(f: SmoothedMap, run: Trajectory) -> np.ndarray:
-    """Return, for each step (N,), the gap above which a contact counts as open."""
+    """Return, for each step (N,), the smallest gap at which a contact counts as open, m."""
     return np.maximum(TOUCHING, 10 * np.sqrt(f.smoothing) * run.step_lengths)
 
 
 def crossed_spheres(f: SmoothedMap, run: Trajectory, gaps: Mapping[str, float]) -> Iterator[Crossing]:
     """Yield the pairs of spheres that pass through each other within a step.
-
-    Paths between samples are taken as straight. `gaps` are the gaps at the start, by name.
+    The paths between samples are assumed to be straight. The dict `gaps` has the gaps at the start of the
+    trajectory, by name.
     """
     pairs = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_spheres(item)]
@@ -98,9 +100,8 @@ def crossed_spheres(f: SmoothedMap, run: Trajectory, gaps: Mapping[str, float]) 
 
 
 class _Solid:
-    """Convex hull of points, enlarged by a radius, for tests of overlap.
-
-    `center` and `inner` are the centre and the radius of a ball inside.
+    """Convex hull of points, enlarged by a radius, which tests of overlap use.
+    The attributes `center` and `inner` are the centre and the radius of a ball inside the solid.
     """
 
     def __init__(self, shape: Shape):
@@ -124,7 +125,9 @@ def _solid(shape: Shape) -> _Solid:
 
 
 def _overlap(sides: list[tuple[_Solid, np.ndarray, np.ndarray]], scale: float) -> bool:
-    """Return whether two solids at poses (R, p) overlap, scaled about their centres."""
+    """Return whether two solids at given poses overlap after scaling about their centres.
+    Each of the `sides` is a solid with its rotation and position.
+    """
     from scipy.optimize import nnls  # imported late: only tested steps need scipy
 
     first, second = (solid.at(R, p, scale) for solid, R, p in sides)
@@ -135,7 +138,7 @@ def _overlap(sides: list[tuple[_Solid, np.ndarray, np.ndarray]], scale: float) -
 
 
 def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
-    """Yield the pairs of other shapes than spheres that pass through each other.
+    """Yield the pairs of bodies that pass through each other, for shapes other than spheres.
 
     Steps in which the origins move far relative to each other are tested, at poses between the samples.
     Shapes scaled to 0.9 overlap only if they have entered each other; the reported depth is a lower bound.
@@ -217,12 +220,12 @@ def _with_ground(item: object) -> TypeGuard[Contact | PairContact]:
 
 
 def _of_solids(item: PairContact) -> bool:
-    """Return whether a contact has bounded shapes that are not two centred spheres."""
+    """Return whether a contact is between bounded shapes, other than two centred spheres."""
     return not (_of_spheres(item) or isinstance(item.shape1, Terrain))
 
 
 def _of_spheres(item: PairContact) -> bool:
-    """Return whether a contact has two spheres centred at the origins of frames."""
+    """Return whether a contact is between two spheres that are centred at frame origins."""
     shapes = item.shape1, item.shape2
     return all(isinstance(s, Sphere) and not any(map(float, s.center)) for s in shapes)
 

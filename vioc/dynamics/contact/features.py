@@ -1,4 +1,4 @@
-"""Search for the contact points of boxes and hulls at given poses.
+"""Search for the contact points of boxes and convex hulls at given poses.
 
 Two polytopes do not overlap if a plane separates them: the plane of a face of one of them, or a plane
 parallel to an edge of each. The best of these planes at the start of a step, and the contact points on it,
@@ -20,7 +20,7 @@ AHEAD = 1.5  # range of the search, in distances that bodies travel in a step
 
 
 class MeetingPlaces(NamedTuple):
-    """Contact points of pairs of polytopes, existing or possible within a step.
+    """Contact points of pairs of polytopes, which touch or may touch within a step.
 
     Attributes
     ----------
@@ -36,15 +36,14 @@ class MeetingPlaces(NamedTuple):
     gaps: np.ndarray
 
     def of(self, i: int) -> tuple[np.ndarray, int]:
-        """Return the contact points of one pair of polytopes, and their number.
-
-        The points have the shape (PLACES, NUMBERS).
+        """Return the contact points of pair i of polytopes, and their number.
+        The points are an array (PLACES, NUMBERS), with a row of numbers for each point.
         """
         return self.rows[i].copy(), int(self.counts[i])
 
 
 class _Stack:
-    """Pairs of polytopes of equal size (corners, faces, edges), stacked in arrays."""
+    """Pairs of polytopes with equal numbers of corners, faces and edges, stacked in arrays."""
 
     def __init__(self, pairs: Sequence[Pair], index: list[int]):
         chosen = [pairs[i] for i in index]
@@ -63,7 +62,7 @@ class _Stack:
 
 
 class Features:
-    """Search for contact points of pairs of polytopes.
+    """Search for the contact points of several pairs of polytopes.
 
     Parameters
     ----------
@@ -89,9 +88,9 @@ class Features:
         self.smaller = self._radii.min(axis=1, initial=np.inf)
 
     def at(self, x: np.ndarray, R: np.ndarray, twists: np.ndarray, dt: float) -> MeetingPlaces:
-        """Return the contact points of all pairs of polytopes at given body poses.
-
-        Positions (n, 3), rotations (n, 3, 3) and twists (n, 6) are those of the bodies.
+        """Return the contact points of all pairs of polytopes at given poses of the bodies.
+        The positions x (n, 3), rotations R (n, 3, 3) and twists (n, 6) are those of n bodies; dt is the step
+        length.
         """
         x, R = np.vstack([x, np.zeros((1, 3))]), np.concatenate([R, np.eye(3)[None]])  # index -1 is the world
         V = np.vstack([twists, np.zeros((1, 6))])
@@ -113,9 +112,8 @@ class Features:
 
 
 def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, reach: np.ndarray):
-    """Return contact points, their counts and smallest gaps for chosen pairs.
-
-    A pair has at most PLACES contact points.
+    """Return contact points, their numbers and the smallest gaps of the pairs `chosen`.
+    A pair has at most PLACES contact points. The poses of the bodies are x and R.
     """
     count, size = len(chosen), stack.size[chosen]
     bodies = stack.bodies[chosen]
@@ -161,9 +159,9 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
 
 
 def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bodies):
-    """Return the contact points between a face of one polytope and the other one.
-
-    The face is `face` of side k; it meets the most opposed face of the other side.
+    """Return the contact points between a given face of one polytope and the other polytope.
+    The face is `face` of side k; the contact points are on it and the face of the other side that is most
+    opposed to it.
     """
     pair, count = np.arange(len(own)), len(own)
     f = face[own]
@@ -236,7 +234,7 @@ def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bod
 
 
 def _on_edges(own, parts, corners, axes, axis, width, R, x, bodies):
-    """Return the contact point between an edge of one polytope and one of the other."""
+    """Return the contact point between an edge of one polytope and an edge of the other."""
     pair, n = np.arange(len(own)), axes[own]
     ends = []
     for k, which in enumerate((axis[own] // width, axis[own] % width)):
@@ -256,9 +254,8 @@ def _on_edges(own, parts, corners, axes, axis, width, R, x, bodies):
 
 
 def _rows(own, sides, normal, k, used, R, x, bodies):
-    """Transform contact points and normals from world axes to the axes of the bodies.
-
-    Rows that are not used are OFF.
+    """Transform contact points and normals from world axes to the axes of their bodies.
+    Rows of contact points that are not `used` are filled with the value OFF.
     """
     local = []
     for j, points in enumerate(sides):
@@ -275,9 +272,8 @@ def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _inside(polygon: np.ndarray, points: np.ndarray, slack: np.ndarray) -> np.ndarray:
-    """Return which points (p, k, 2) lie inside convex polygons.
-
-    The polygons (p, m, 2) are positively oriented.
+    """Return which points (p, k, 2) lie inside convex polygons, up to a tolerance `slack`.
+    The vertices of the polygons (p, m, 2) are in counterclockwise order.
     """
     edge = np.roll(polygon, -1, axis=1) - polygon
     length = np.linalg.norm(edge, axis=2)

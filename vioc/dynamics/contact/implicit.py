@@ -21,7 +21,7 @@ from vioc.maps.derivatives import Linearization, Steps
 
 @dataclass(frozen=True)
 class First:
-    """First derivatives of N steps, and intermediate results for second derivatives.
+    """First derivatives of N steps, with intermediate results for second derivatives.
 
     Attributes
     ----------
@@ -41,9 +41,8 @@ class First:
 
 
 class Normals:
-    """Correction of the normal contact equations for rounding errors.
-
-    The equations s gamma = kappa of one momentum balance are in the order of its unknowns.
+    """Correction, for rounding errors, of the equations of normal contact impulses.
+    These equations state that the gap rate s times the normal impulse gamma is the barrier parameter kappa.
 
     Parameters
     ----------
@@ -64,9 +63,9 @@ class Normals:
     def unrounded(
         self, R: np.ndarray, slopes: np.ndarray, q: np.ndarray, V: np.ndarray, dt: np.ndarray
     ) -> np.ndarray:
-        """Return the equations with the rounding error of the end positions removed.
-
-        The equations are (N, n), the positions q (N, moved) + dt V, and `dt` (N, 1).
+        """Return the residuals R (N, n) without the rounding error of the positions q + dt V.
+        The array q (N, moved) has the positions at the start of each step, V the velocities and `dt` (N, 1)
+        the step lengths.
         """
         step = dt * V[:, self._moved]
         lost = (step - ((q + step) - q)) / dt
@@ -75,9 +74,9 @@ class Normals:
         return corrected
 
     def sharp(self, slopes: np.ndarray, unknowns: np.ndarray, kappa: float) -> np.ndarray:
-        """Return the Jacobian with the exact derivatives of complementarity by impulses.
-
-        It is (N, n, n). The derivatives of s gamma by gamma are those at the solution, kappa/gamma.
+        """Return the Jacobian (N, n, n) with exact derivatives of complementarity by normal impulses.
+        The derivative of the product s gamma by the normal impulse gamma is set to its value at the solution,
+        kappa/gamma, where kappa is the barrier parameter.
         """
         exact, gamma = slopes.copy(), unknowns[:, self._rows]
         known = exact[:, self._rows, self._rows]
@@ -86,23 +85,21 @@ class Normals:
 
 
 def solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the solutions of several linear systems, NaN for singular matrices.
-
-    The rows are equilibrated, since they have different units: the contact laws are equations of speeds and
-    of energies.
+    """Return the solutions of several linear systems, and NaN where a matrix is singular.
+    The rows are scaled before the solution, because they have different units: speeds and energies.
     """
     scale = 1 / np.abs(matrix).max(axis=2, keepdims=True, initial=1e-300)
     return derivatives.solved(scale * matrix, scale * right)
 
 
 def solved_back(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the solutions (N, n) of linear systems with transposed matrices."""
+    """Return the solutions (N, n) of N linear systems with the transposes of the matrices."""
     scale = 1 / np.abs(matrix).max(axis=2, keepdims=True, initial=1e-300)
     return scale[..., 0] * np.linalg.solve(np.swapaxes(scale * matrix, 1, 2), right[..., None])[..., 0]
 
 
 def check_solved(derivatives: np.ndarray, steps: Steps) -> None:
-    """Raise `StepError` if the derivatives of a step are not finite."""
+    """Raise `StepError` if derivatives of a step are not finite, and name the step."""
     good = np.isfinite(derivatives).all(axis=(1, 2))
     if good.all():
         return
@@ -117,9 +114,8 @@ def check_solved(derivatives: np.ndarray, steps: Steps) -> None:
 
 
 def along(H: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return Hessians by s of functions of (s, z), where z = T s.
-
-    `H` are the Hessians by (s, z), (N, ns + nz, ns + nz).
+    """Return the Hessians by s of functions of (s, z), where z = T s is linear in s.
+    The array `H` has the Hessians by (s, z), (N, ns + nz, ns + nz).
     """
     ns = T.shape[2]
     mixed = H[:, :ns, ns:] @ T

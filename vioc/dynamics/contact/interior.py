@@ -1,4 +1,4 @@
-"""Primal-dual interior-point method for steps with contact and limits, in numpy.
+"""Interior-point method (primal-dual) for steps with contact and joint limits, in numpy.
 
 A step solves one or two momentum balances, one after the other: at its start and, in maximal coordinates, at
 its end. Each is called an *end* of the step. Its unknowns are velocities, impulses of constraints and
@@ -41,16 +41,18 @@ SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that determine the decrease of 
 
 
 def fall(length: float) -> float:
-    """Return the factor for the barrier parameter, given the last Newton step length."""
+    """Return the factor that changes the barrier parameter, from the last step length.
+    The step length is the fraction of the last Newton step that was taken.
+    """
     if length < 0.1 * SHORT:
         return 3.0
     return 1.0 if length < SHORT else 0.3 if length < FAR else 0.1 if length < NEAR else 0.01
 
 
 class End:
-    """Equations of the momentum balance at the start or at the end of a step.
-
-    They are functions of (V, multipliers of constraints, y, ...); the last arguments are `given`.
+    """Equations of the momentum balance at the start or at the end of a step, with contact.
+    They are functions of velocities V, constraint multipliers, contact variables y and further arguments
+    `given`.
 
     Attributes
     ----------
@@ -86,7 +88,7 @@ class End:
 
 
 class EndProblem(NamedTuple):
-    """Momentum balance at one end of a step, with the values of its arguments.
+    """Momentum balance at the start or the end of a step, with the values of its arguments.
 
     Attributes
     ----------
@@ -107,7 +109,7 @@ class EndProblem(NamedTuple):
 
 
 class EndSolution(NamedTuple):
-    """Solution of the momentum balance at one end of a step.
+    """Solution of the momentum balance at the start or the end of a step.
 
     Attributes
     ----------
@@ -140,7 +142,7 @@ class EndSolution(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Solved step of a map with contact.
+    """Solution of one step of a map with contact: next state, multipliers and both ends.
 
     Attributes
     ----------
@@ -172,15 +174,15 @@ class Step(NamedTuple):
 
 
 class ContactStep(ABC):
-    """Interface to the equations of a map's step with contact."""
+    """Interface of the equations of a step with contact."""
 
     @abstractmethod
     def solve(
         self, solver: InteriorPoint, x, u, t: float, dt: float, theta, guess: np.ndarray | None = None
     ) -> Step:
-        """Solve the step from state x with the interior-point solver.
+        """Solve the step from state x under input u with an interior-point solver.
 
-        The first `guess` of the velocities in the step is that of the state, if none is given.
+        The first guess of the velocities in the step is `guess`, by default the velocities of the state.
         """
 
 
@@ -223,17 +225,20 @@ class InteriorPoint:
         self._floor, self.tolerance, self._polish, self._judges = barrier, tolerance, polish, True
 
     def without_energy_test(self) -> InteriorPoint:
-        """Return the solver for roots whose impulses may add any energy; the caller judges the roots."""
+        """Return a solver that also accepts roots whose impulses add energy, which the caller must judge."""
         other = copy(self)
         other._judges = False
         return other
 
     def solve(self, x, u, t: float, dt: float, theta, guess: np.ndarray | None = None) -> Step:
-        """Solve one step from state x under input u, as `ContactStep.solve`."""
+        """Solve one step from state x under input u; theta are the parameters of the map.
+
+        The first guess of the velocities in the step is `guess`, by default the velocities of the state.
+        """
         return self.step.solve(self, x, u, t, dt, theta, guess)
 
     def solve_end(self, problem: EndProblem, lasting: bool = True) -> EndSolution:
-        """Solve the momentum balance at one end of a step from several guesses in turn.
+        """Solve the momentum balance at one end of a step, from several guesses in turn.
 
         The first guess, if `lasting`, has the impulses of lasting contacts; the others are cold. If all fail,
         friction is bounded by previous impulses (`_relax`), then the barrier parameter decreases slowly
@@ -254,7 +259,9 @@ class InteriorPoint:
         return solution._replace(iterations=count)
 
     def _last(self, problem: EndProblem) -> EndSolution:
-        """Return a first guess with contact impulses from the gaps at the step's start."""
+        """Return a guess for a step whose contacts last, with impulses estimated from the gaps.
+        The gaps are those at the start of the step.
+        """
         E, nothing = problem.end, np.zeros(problem.end.variables.parts[-1])
         lam, still = np.zeros(E.rows), np.zeros(len(problem.guess))
         least = self._floor / (self._mass * self._natural.speed(problem.dt))
@@ -263,9 +270,8 @@ class InteriorPoint:
         return EndSolution(problem.guess, lam, y, np.zeros(0), np.inf, 0)
 
     def _true(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Return the solution, marked as unsolved if the contacts would add energy.
-
-        Contacts only dissipate energy, apart from the effect of the curvature of gaps.
+        """Return the solution, with infinite error if its contact impulses would add energy.
+        Contacts only dissipate energy, apart from an effect of the curvature of gaps.
         """
         if problem.end.work is None:
             return solution
@@ -275,9 +281,9 @@ class InteriorPoint:
         return solution if work <= GAIN * energy or not self._judges else solution._replace(error=np.inf)
 
     def _relax(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Solve repeatedly, with friction limited by the previous normal impulses.
-
-        When the normal impulses agree with the previous ones, the original problem is solved from there.
+        """Solve repeatedly, with friction bounded by the normal impulses of the previous solution.
+        When the normal impulses agree with the previous ones, the original problem is solved from this
+        solution.
         """
         gamma = problem.end.variables.before[:, 0]
         bound, last, stride, count = solution.y[gamma], np.inf, 1.0, 0
@@ -298,9 +304,8 @@ class InteriorPoint:
         return solution._replace(iterations=count + solution.iterations)
 
     def _follow(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Solve with falling barrier parameters, each time from the previous solution.
-
-        If that fails, the start is cold.
+        """Solve for decreasing barrier parameters, each time from the previous solution.
+        If this fails for a barrier parameter, the solver starts again from a guess without contact impulses.
         """
         natural, guess = self._natural, np.nan_to_num(problem.guess, posinf=0.0, neginf=0.0)
         moving = natural.length * np.abs(guess / natural.sizes).max(initial=0.0)
@@ -329,9 +334,9 @@ class InteriorPoint:
         resume: bool = False,
         floor: float | None = None,
     ) -> EndSolution:
-        """Iterate from one initial guess to the final barrier parameter.
-
-        `floor` replaces the map's barrier parameter; `bound` has normal impulses that bound friction.
+        """Iterate Newton's method from one initial guess to the final barrier parameter.
+        The argument `floor` replaces the final barrier parameter of the map; `bound` has normal impulses that
+        bound friction.
         """
         floor = self._floor if floor is None else floor
         lag = 1.0 if bound is None else 0.0
@@ -371,8 +376,7 @@ class InteriorPoint:
 
 class _EndIteration:
     """Newton iteration for one momentum balance of a step with contact.
-
-    The iterates are (V, constraint impulses, y).
+    Its unknowns are the velocities V, the constraint impulses and the contact variables y.
 
     Parameters
     ----------
@@ -397,7 +401,9 @@ class _EndIteration:
         self.variables = problem.end.variables
 
     def left_of(self, V, lam, y) -> tuple[float, np.ndarray]:
-        """Return the residual norm, as a speed in natural units, 1/s, and the complementarity products."""
+        """Return the residual norm and the complementarity products of an iterate.
+        The norm is that of speeds in natural units, 1/s.
+        """
         E, given, dt = self._problem.end, self._problem.given, self._problem.dt
         goal = np.array([self._floor, self._lag])
         balance, g, mismatch, products = (r[:, 0] for r in E.residuals(V, lam, y, *given, goal))
@@ -406,7 +412,7 @@ class _EndIteration:
         return float(np.linalg.norm(np.concatenate([speeds, rates]))), products
 
     def _direction(self, V, lam, y, kappa: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Newton changes of the velocities and of the constraint impulses."""
+        """Return the Newton steps of the velocities V and of the constraint impulses."""
         E, given = self._problem.end, self._problem.given
         F, rhs = E.newton(V, lam, y, *given, np.array([kappa, self._lag]))
         row = np.concatenate([1 / self._scales, np.ones(E.rows)])
@@ -417,14 +423,13 @@ class _EndIteration:
         return step[: len(V)], step[len(V) :]
 
     def _fresh(self, V, lam, y, speed: float, kappa: float) -> np.ndarray:
-        """Return initial values of the contact variables, near the central path."""
+        """Return initial values of the contact variables, with products near the barrier parameter kappa."""
         E, given = self._problem.end, self._problem.given
         return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, self._lag]))[0][:, 0]
 
     def first(self, seed: EndSolution | None, start: int, resume: bool) -> tuple[np.ndarray, ...]:
-        """Return the first iterate, from a cold start or a known solution.
-
-        Contacts that close get new variables, unless the iteration is to `resume`.
+        """Return the first iterate, from a known solution `seed` or from motion without contact.
+        Contacts that close get new variables, unless `resume` continues from all values of the solution.
         """
         E, given, guess = self._problem.end, self._problem.given, self._problem.guess
         mass, parts = self._mass, self.variables.parts
@@ -451,7 +456,7 @@ class _EndIteration:
     def step(
         self, point: tuple[np.ndarray, ...], kappa: float, left: float, off: float, clip: bool
     ) -> tuple[tuple[np.ndarray, ...], float, np.ndarray, float, bool]:
-        """Take one Newton step towards a given barrier parameter.
+        """Take one Newton step towards complementarity products equal to a barrier parameter kappa.
 
         With `clip`, a full step is taken and every variable is clipped to its own cone. Otherwise the step is
         halved until the residual `left`, or the distance `off` of the products from kappa, decreases.
@@ -480,7 +485,7 @@ class _EndIteration:
 
 
 class InteriorProgram(StepByStep):
-    """Rollouts of a map with contact by the interior-point method in numpy."""
+    """Program that computes rollouts of a map with contact by the interior-point method in numpy."""
 
     def __init__(self, f: KernelMap, solver: InteriorPoint):
         super().__init__(f)

@@ -1,4 +1,4 @@
-"""Contact and friction laws as few smooth equations, for trajectory optimization.
+"""Contact and friction laws as a few smooth equations, for trajectory optimization.
 
 All variables of a law are in z.
 
@@ -28,7 +28,7 @@ Names = tuple[tuple[str, float], ...]
 
 
 class ContactLaw:
-    """Smooth equations of a contact without friction, and base class of others.
+    """Smooth equations of a contact without friction, and base class of laws with friction.
 
     Parameters
     ----------
@@ -45,28 +45,33 @@ class ContactLaw:
         self.unknowns: Names = (("gap rate", 0.0), ("impulse", 0.0))
 
     def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        """Return the residuals of the contact law, one for each unknown in z."""
+        """Return the residuals of the contact law, with one equation for each unknown in z.
+        Further arguments are the relative velocities w, the barrier parameter kappa and the friction
+        coefficient mu.
+        """
         return ca.vertcat(w[0] - z[0], z[0] * z[1] - kappa * share)
 
     def impulse(self, z: Any, mu: Any) -> Any:
-        """Return the normal impulse and, with friction, the two tangential impulses."""
+        """Return the normal impulse and, with friction, two tangential impulses, from the unknowns z."""
         return z[1]
 
     def multipliers(self, z: Any, mu: Any) -> Any:
-        """Return the contact's multipliers: impulses, and the scaled slip speed if any."""
+        """Return the multipliers of the contact from the unknowns z of its law.
+        They are the impulses and, with friction, the scaled slip speed.
+        """
         return self.impulse(z, mu)
 
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        """Return initial unknowns near the central path, from the relative velocities w.
-
-        Gap rates are at least `speed`.
+        """Return initial values of the unknowns z, given the relative velocities w of a contact.
+        They satisfy the law approximately with the barrier parameter kappa. Gap rates below `speed` are
+        replaced by `speed`.
         """
         s = ca.fmax(w[0], speed)
         return ca.vertcat(s, kappa * share / s)
 
 
 class Polygon(ContactLaw):
-    """Smooth equations of a contact with a linearized friction cone."""
+    """Smooth equations of a contact whose friction cone is linearized to a polygon."""
 
     def __init__(self, cone: LinearCone):
         super().__init__(cone)
@@ -99,7 +104,7 @@ class Polygon(ContactLaw):
 
 
 class RoundLaw(ContactLaw):
-    """Smooth equations of a contact with Coulomb's round friction cone.
+    """Smooth equations of a contact with Coulomb friction, whose friction cone is round.
 
     Parameters
     ----------
@@ -133,7 +138,7 @@ class RoundLaw(ContactLaw):
 
 
 class DryLaw(ContactLaw):
-    """Smooth equations of dry friction whose normal load is given.
+    """Smooth equations of dry friction with a given normal load.
 
     Parameters
     ----------
@@ -165,15 +170,16 @@ class DryLaw(ContactLaw):
 
 
 def _slid(v: Any) -> Any:
-    """Solve b = -tau v, tau + |b|^2 = 1 for (b, tau) without cancellation."""
+    """Return the solution (b, tau) of b = -tau v, tau + |b|^2 = 1 without cancellation.
+    Here v is a scaled slip velocity, and b the friction impulse divided by its limit.
+    """
     tau = 2 / (1 + ca.sqrt(1 + 4 * ca.sumsqr(v)))
     return ca.vertcat(-tau * v, tau)
 
 
 def law_of(cone: Cone, along: Sequence[int] = (0, 1)) -> ContactLaw:
-    """Return the smooth equations of a contact with a given friction cone.
-
-    `along` has the tangents along which motion is possible.
+    """Return the smooth equations of a contact for its friction cone.
+    The indices `along` select the tangents along which motion is possible.
     """
     if isinstance(cone, DryCone):
         return DryLaw(cone, along[: cone.count])

@@ -1,4 +1,4 @@
-"""Repeated search for contact points until no bodies overlap at a step's end."""
+"""Repeated search for contact points, until no bodies overlap at the end of a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ DEEP = 0.1  # accepted initial depth, relative to the smaller body; the bodies s
 
 
 class Look:
-    """Contact points of a step, found at its start and, after overlap, at its end.
+    """Contact points of polytopes in one step, from their poses at its start and its end.
+    They are found at the start. If bodies overlap at the end, they are found again there.
 
     Parameters
     ----------
@@ -52,15 +53,15 @@ class Look:
         self._let(np.arange(len(self.counts)))
 
     def _let(self, some: np.ndarray) -> None:
-        """Allow the initial overlap of some pairs of bodies to shrink over many steps.
-
-        A correction in one step would throw the bodies apart.
+        """Allow the initial overlap of some pairs of bodies to decrease slowly, over many steps.
+        A correction of the overlap within one step would throw the bodies apart. The indices `some` select
+        the pairs.
         """
         there = self.rows[some, :, 9] != 0
         self.rows[some, :, 10] = np.where(there, KEPT * self._depth[some, None], self.rows[some, :, 10])
 
     def deeper(self, x: np.ndarray) -> bool:
-        """Return whether bodies overlap at a step's end, and renew their contact points.
+        """Return whether bodies overlap in the state x at a step's end; if so, renew contact points.
 
         x is the state at the end. Pairs that overlap twice keep their previous contact points in addition to
         the new ones; otherwise the separating plane could alternate.
@@ -76,7 +77,9 @@ class Look:
         return bool(len(some))
 
     def _both(self, i: int) -> tuple[np.ndarray, int]:
-        """Return the new contact points of a pair, with those previous ones that differ."""
+        """Return the new contact points of a pair together with the previous ones, and their number.
+        Previous points that equal a new point are left out.
+        """
         rows, count = self.end.of(i)
         size = self._sizes[i]
         for old in self.rows[i, : self.counts[i]]:
@@ -88,7 +91,9 @@ class Look:
         return rows, count
 
     def solved(self, solve: Callable[[np.ndarray], Step], tolerance: float) -> Step:
-        """Solve a step repeatedly until its contact points also hold at its end."""
+        """Solve a step repeatedly, until no bodies overlap at its end or it does not converge.
+        After each solution with overlap, the contact points are renewed.
+        """
         for _ in range(LOOKS):
             step = solve(self.rows.ravel())
             if not step.error <= tolerance or not self.deeper(step.x):

@@ -1,4 +1,4 @@
-"""Natural units of a mechanism, in which the residuals of a step with contact are measured."""
+"""Natural units of a mechanism, to which residuals of steps with contact are relative."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from vioc.dynamics.description.system import System
 
 @dataclass(frozen=True)
 class NaturalUnits:
-    """Natural units of coordinates, constraints and contacts: 1 rad for angles, else a length.
+    """Natural units of coordinates, constraints and contacts.
+    The unit of angles is 1 rad; that of lengths is a length of the mechanism.
 
     Tolerances relative to them do not depend on the unit of length in which a model is written.
 
@@ -33,16 +34,18 @@ class NaturalUnits:
     rows: np.ndarray
 
     def speed(self, dt: float) -> float:
-        """Return the speed of one natural length per step, m/s."""
+        """Return the speed of one natural length in each step of length dt, m/s."""
         return self.length / abs(dt)
 
     def extent(self, coordinates: np.ndarray) -> float:
-        """Return 1 + the largest of the coordinates (nv,) in their units, to which residuals are relative."""
+        """Return 1 + the largest of the coordinates (nv,), each divided by its natural unit.
+        Residuals are relative to this number.
+        """
         return 1 + float(np.abs(coordinates / self.sizes).max(initial=0.0))
 
 
 def units_of_touches(system: System, touches: Sequence[AnyTouch], length: float) -> np.ndarray:
-    """Return the units of all residuals of the contacts in the order of the touches."""
+    """Return the natural units of the residuals of all contacts, in the order of `touches`."""
     found: list[float] = []
     for touch in touches:
         y, w = ca.SX.sym("y", touch.cone.size), ca.SX.sym("w", touch.rows)

@@ -26,7 +26,7 @@ FLAT = 1e-6  # difference of the unit normals of faces in one plane
 
 
 class Polytope:
-    """Convex polytope in the axes of its body.
+    """Convex polytope: corners, faces and edges in the axes of its body.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Polytope:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two polytopes that can meet, and the indices of their bodies (-1: world)."""
+    """Two polytopes that can touch, and the indices of their bodies (-1 is the world)."""
 
     bodies: tuple[int, int]
     first: Polytope
@@ -102,7 +102,7 @@ class Pair:
 
 
 def check_numbers(where: str, item: Inequality, shape: Shape) -> None:
-    """Raise `ModelError` if the dimensions of a polytope are parameters."""
+    """Raise `ModelError` if dimensions of a shape, a polytope, are declared parameters."""
     if any(isinstance(n, Parameter) for n in shape.numbers()):
         raise ModelError(
             f"{where}: {item.label()}: boxes and hulls that meet each other take numbers, not parameters, "
@@ -111,9 +111,9 @@ def check_numbers(where: str, item: Inequality, shape: Shape) -> None:
 
 
 def placed(poses: list[tuple[Vector, Matrix]], data: list[Any]) -> tuple[Any, Vector, Vector, Any]:
-    """Return gap, normal, position and flag of a contact point of two polytopes.
-
-    The poses of the bodies are (x, R). The flag is 1; of an unused contact point it is 0.
+    """Return the gap, normal, position and flag of one contact point of two polytopes.
+    Each of the `poses` of the two bodies is a position and a rotation matrix. The flag is 1 for a contact
+    point and 0 for an unused row of `data`.
     """
     local, n, side, off = (tuple(data[:3]), tuple(data[3:6])), tuple(data[6:9]), data[9], data[10]
     points = [vec.add(x, vec.apply(R, p)) for (x, R), p in zip(poses, local, strict=True)]

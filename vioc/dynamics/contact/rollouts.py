@@ -13,11 +13,11 @@ from vioc.maps.kernel import KernelMap
 
 
 class Rollouts(Program):
-    """Base class of programs for rollouts and for independent steps of a map."""
+    """Base class of programs that compute rollouts and independent steps of a map."""
 
     @abstractmethod
     def rollout(self, x, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:
-        """Compute consecutive steps from the state `x` until one does not converge.
+        """Compute consecutive steps from the state x, until one does not converge.
 
         Returned are states, multipliers, errors and inputs in rows, and the error of the step that does not
         converge. `tracked` has goals and gains, or is empty.
@@ -25,11 +25,8 @@ class Rollouts(Program):
 
     @abstractmethod
     def steps(self, X, U, t, h, theta) -> list[np.ndarray]:
-        """Compute one independent step from each of several states.
-
-        A step is returned whether it converges or not.
-
-        Returned are states, multipliers and errors.
+        """Compute independent steps, one from each of several states X.
+        Returned are states, multipliers and errors, also of steps that do not converge.
         """
 
     def __call__(self, args):
@@ -48,7 +45,7 @@ class Rollouts(Program):
 
 
 class StepByStep(Rollouts):
-    """Base class of programs that compute one step, or a few, at a time.
+    """Base class of programs that compute a rollout one step, or a few steps, at a time.
 
     Parameters
     ----------
@@ -61,13 +58,13 @@ class StepByStep(Rollouts):
         self._f = f
 
     def applied(self, u: np.ndarray, x: np.ndarray, tracked: Sequence[np.ndarray], k: int) -> np.ndarray:
-        """Return the input of one step, with feedback if references and gains are given."""
+        """Return the input of step k: u, plus linear feedback if reference states and gains are given."""
         if not tracked:
             return u
         return u - tracked[1][k].reshape(self._f.ndx, self._f.nu).T @ self._f.difference(tracked[0][k], x)
 
     def rows(self, found: Sequence[tuple]) -> list[np.ndarray]:
-        """Return states, multipliers, errors and inputs of solved steps as arrays."""
+        """Return the states, multipliers, errors and inputs of solved steps, each as one array."""
         sizes = self._f.nx, len(self._f.multiplier_names), 1, self._f.nu
         columns = zip(*found, strict=True) if found else [()] * 4
         return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)]

@@ -1,4 +1,4 @@
-"""Base class of maps with smoothed contacts and limits, in any coordinates."""
+"""Base class of one-step maps with smoothed contacts and joint limits, in any coordinates."""
 
 from __future__ import annotations
 
@@ -33,19 +33,21 @@ PENETRATION = 5e-6  # lengths of the mechanism or rad, accepted at the start of 
 
 
 def as_smoothing(value: float) -> float:
-    """Return the smoothing of contacts (m^2/s^2) as a float; it must be > 0."""
+    """Return the smoothing parameter of contacts, m^2/s^2, as a float > 0.
+    Any other value raises a ValueError.
+    """
     if not 0 < float(value) < np.inf:
         raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {value!r}")
     return float(value)
 
 
 class SmoothedMap(KernelMap):
-    """Base class of maps whose system can have contacts or joint limits.
+    """Base class of one-step maps of systems with contacts and joint limits.
 
     Attributes
     ----------
     smoothing : float
-        Smoothing of contacts and limits, m^2/s^2.
+        Smoothing of contacts and joint limits, m^2/s^2.
     """
 
     system: System
@@ -56,22 +58,24 @@ class SmoothedMap(KernelMap):
     @property
     @abstractmethod
     def meetings(self) -> Sequence[AnyTouch]:
-        """Contacts and limits in order; the contact points of two polytopes are adjacent."""
+        """Contacts and joint limits of the system, in the order of their gaps.
+        The contact points of two polytopes are adjacent.
+        """
 
     @property
     @abstractmethod
     def features(self) -> Features:
-        """Search for the contact points of boxes and hulls."""
+        """Object that searches for the contact points of boxes and hulls."""
 
     @abstractmethod
     def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:
-        """Return the contact points of boxes and hulls that touch in a state, or may soon.
-        Soon means within one step length `dt`.
+        """Return the contact points of boxes and hulls that touch in state x, or may touch soon.
+        Soon means within a step of length `dt`. The parameters of the map are `theta`.
         """
 
     @abstractmethod
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
-        """Return the gaps in states (..., nx), except those of polytopes."""
+        """Return the gaps of contacts and joint limits in states (..., nx), without those of polytopes."""
 
     @abstractmethod
     def motions(self, x: np.ndarray) -> np.ndarray:
@@ -91,26 +95,25 @@ class SmoothedMap(KernelMap):
     @abstractmethod
     def frictions(self) -> np.ndarray:
         """Friction coefficients of all contacts.
-
-        A coefficient is 1 without friction; for dry friction without a gap it is the largest friction.
+        The entry of a contact without friction is 1; the entry of dry friction without a gap is its largest
+        friction force.
         """
 
     @cached_property
     def placed(self) -> np.ndarray:
-        """Mask of the contacts that belong to pairs of boxes or hulls."""
+        """Mask of the contacts that are contact points of two boxes or hulls."""
         return np.array([t.placed for t in self.meetings], bool)
 
     @cached_property
     def additive(self) -> np.ndarray:
-        """Mask of the multipliers that are impulses; the others are slip speeds.
-
-        Slip speeds are those at the end of a step.
+        """Mask of the multipliers that are impulses.
+        The other multipliers are slip speeds at the end of a step.
         """
         impulsive = [n != f"{t.name}.slip" for t in self.meetings for n in t.multipliers]
         return np.array([True] * (len(self.multiplier_names) - len(impulsive)) + impulsive, bool)
 
     def gaps(self, x: np.ndarray) -> np.ndarray:
-        """Return the gaps of all contacts and limits (..., n) in states (..., nx).
+        """Return the gaps of all contacts and joint limits (..., n) in states (..., nx).
 
         All contact points of two polytopes have the same gap, infinite if the polytopes are far apart.
         """
@@ -128,7 +131,7 @@ class SmoothedMap(KernelMap):
             warn_crossed(trajectory, self._crossings(trajectory))
 
     def _crossings(self, run: Trajectory) -> Iterator[Crossing]:
-        """Yield the contacts whose bodies pass through each other within a step."""
+        """Yield the pairs of bodies of a trajectory that pass through each other within a step."""
         gaps = zip((t.name for t in self.meetings), self.gaps(run.x[0]), strict=True)
         yield from crossed_spheres(self, run, dict(gaps))
         yield from crossed_shapes(self, run)
@@ -140,7 +143,7 @@ class SmoothedMap(KernelMap):
 
 
 def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
-    """Raise an error if bodies overlap at the start of a step or exceed limits.
+    """Raise an error if bodies overlap, or variables exceed limits, at the start of a step.
 
     Friction coefficients must be > 0. The starts are the states X (N, nx) of the steps from k on.
     """
@@ -178,14 +181,16 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
 
 @lru_cache(maxsize=32)
 def _penetration(system: System, names: tuple[str, ...]) -> np.ndarray:
-    """Return the penetration of each contact or limit that is accepted at the start of a step, m or rad."""
+    """Return the accepted penetration of each contact or joint limit at the start of a step, m or rad."""
     length, angles = natural_length(system), system.angles
     units = [unit_of(system, "gap", name, angles) for name in names]
     return PENETRATION * np.where(np.array(units, object) == "rad", 1.0, length)
 
 
 def _limit_of(f: SmoothedMap, touch: str) -> tuple[JointLimits | None, str, float]:
-    """Return the joint limits that a contact belongs to, its side and limiting value."""
+    """Return the joint limits to which a contact belongs, the side (lower or upper) and its value.
+    The limits are None if the contact is not one of a joint limit.
+    """
     name, _, side = touch.rpartition("-")
     for n, item in zip(f.system.inequality_names, f.system.inequalities, strict=True):
         if n == name and isinstance(item, JointLimits):
@@ -194,5 +199,5 @@ def _limit_of(f: SmoothedMap, touch: str) -> tuple[JointLimits | None, str, floa
 
 
 def value_of(f: SmoothedMap, number: Number) -> float:
-    """Return the value of a number or parameter of the map."""
+    """Return the value of a number, which may be a parameter of the map."""
     return float(number.of(f.parameters[number.name])) if isinstance(number, Parameter) else float(number)

@@ -1,4 +1,4 @@
-"""Step equations as tables of instructions on one array of doubles.
+"""Tables of instructions that evaluate the equations of a step on one array of doubles.
 
 Compiled functions read from the array and write to it, in place. The size of the code is therefore
 independent of the mechanism, and the time of a step grows linearly with the mechanism. `tape.c` runs the
@@ -23,13 +23,15 @@ TAPES = ("start", "matrix", "begin", "leave", "solve", "rest", "work", "after")
 
 
 def in_units(length: int, sizes: np.ndarray) -> ca.Function:
-    """Return a function from a column to its first entries, each divided by its natural unit."""
+    """Return a function that divides the first entries of a column by their natural units.
+    The units are `sizes`.
+    """
     column = ca.SX.sym("column", length)
     return ca.Function("in_units", [column], [column[: len(sizes)] / ca.DM(sizes)])
 
 
 class TapeBlock:
-    """Matrix stored at a position in the shared array, or inside another matrix."""
+    """Matrix that is stored in a shared array of doubles, or inside another such matrix."""
 
     def __init__(self, pattern: ca.Sparsity):
         self._pattern, self._nnz = pattern, pattern.nnz()
@@ -57,9 +59,10 @@ def _dense(size: int) -> ca.Sparsity:
 
 
 class Tape(ABC):
-    """Instruction tables for one momentum balance of a step, with their memory.
+    """Instruction tables that evaluate one momentum balance of a step, with their memory.
 
-    Subclasses write the tables in `_write`. The class has the interface `Values`.
+    Subclasses write the tables in `_write`. The class implements `Values`, the interface by which step
+    equations are built.
 
     Parameters
     ----------
@@ -100,13 +103,12 @@ class Tape(ABC):
 
     @abstractmethod
     def _write(self) -> None:
-        """Write all instruction tables, and set the positions of inputs and outputs.
-
-        Each table begins with ``begin(name)``. The positions are `places`.
+        """Write all instruction tables, and set the positions of their inputs and outputs.
+        Each table begins with ``begin(name)``. The positions are the dict `places`.
         """
 
     def begin(self, name: str) -> None:
-        """Begin an instruction table, to which the next instructions belong."""
+        """Begin the instruction table of this name, to which the next instructions are added."""
         self._code = self._tapes[name]
 
     # -- Values -----------------------------------------------------------------------------------------
@@ -146,7 +148,9 @@ class Tape(ABC):
         return total
 
     def _scattered(self, source: ca.Sparsity, target: ca.Sparsity) -> int:
-        """Return the position of the index map between two sparsity patterns, -1 if equal."""
+        """Return the position of the index map from one sparsity pattern to another, -1 if equal.
+        The map gives, for each nonzero of the source, the index of the same entry in the target.
+        """
         if source == target:
             return -1
         key = tuple(source.compress()), tuple(target.compress())
@@ -157,7 +161,9 @@ class Tape(ABC):
         return self._scatters[key]
 
     def stack(self, columns: Sequence[TapeBlock]) -> TapeBlock:
-        """Stack columns into one block; copy those that already lie in another block."""
+        """Stack columns into one block of the array.
+        Columns that already belong to another block are copied.
+        """
         whole, offset = self.column(sum(c.nnz() for c in columns)), 0
         for column in columns:
             assert column.sparsity().is_dense()

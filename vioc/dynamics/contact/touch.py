@@ -1,4 +1,4 @@
-"""Base class of contacts, with the names of their impulses and quantities."""
+"""Base class of contacts, with names of their impulses and further quantities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLIP = 2  # tangential directions of a contact with friction
 
 @dataclass(frozen=True)
 class AnyTouch(ABC):
-    """Contact, joint limit or dry friction, with the names of its multipliers.
+    """Contact, joint limit or dry friction of a mechanism, with the names of its multipliers.
 
     Attributes
     ----------
@@ -36,18 +36,17 @@ class AnyTouch(ABC):
     @property
     @abstractmethod
     def rows(self) -> int:
-        """Number of impulses: one normal impulse if there is a gap, then friction."""
+        """Number of impulses: a normal impulse if there is a gap, and friction impulses."""
 
     @property
     def lead(self) -> int:
-        """Number of normal impulses: 1 if there is a gap, else 0."""
+        """Number of normal impulses: 1 for a contact with a gap, else 0."""
         return int(self.cone.gap)
 
     @property
     def single(self) -> bool:
-        """Flag, True if the first impulse has the name of the contact itself.
-
-        Friction of a point under a given load has no such impulse.
+        """Flag, True if the first impulse has the same name as the contact.
+        Friction of a point under a given load has no impulse of that name.
         """
         return self.cone.gap or self.rows == 1
 
@@ -59,13 +58,15 @@ class AnyTouch(ABC):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of the named quantities of the contact, such as gap and force."""
+        """Kinds of the quantities that a trajectory has of the contact, such as gap and force."""
         kinds = ("gap",) * (self.cone.gap and not self.placed) + ("force",) * self.single
         return kinds + ("friction", "grip") * self.cone.friction
 
 
 def unit_of(system: System, kind: str, touch: str, angles: Collection[str]) -> str:
-    """Return the unit of a contact's quantity; variables in `angles` make it angular."""
+    """Return the unit of one kind of quantity of a contact or joint limit.
+    Limits of variables in `angles` have angular units.
+    """
     items = zip(system.inequality_names, system.inequalities, strict=True)
     turning = [n for n, item in items if not set(angles).isdisjoint(item.variable_names())]
     turns = any(touch == n or touch.startswith(f"{n}-") for n in turning)
@@ -74,7 +75,9 @@ def unit_of(system: System, kind: str, touch: str, angles: Collection[str]) -> s
 
 
 def refuse_polytopes(system: System, what: str) -> None:
-    """Raise `ModelError` if the system has contacts between boxes or hulls."""
+    """Raise `ModelError` if the system has contacts between boxes or hulls.
+    The text `what` says in the message which computation does not support them.
+    """
     for name, item in zip(system.inequality_names, system.inequalities, strict=True):
         if isinstance(item, PairContact) and item.by_features:
             raise ModelError(

@@ -1,1 +1,1 @@
-"""Integrators, which turn the description of a mechanism into a one-step map."""
+"""Integrators, which make a one-step map from the description of a mechanism."""

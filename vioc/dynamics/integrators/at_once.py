@@ -1,4 +1,4 @@
-"""Derivatives of steps of the midpoint integrator, computed in C (structured.c)."""
+"""Derivatives of many steps of the midpoint integrator, computed by C code (structured.c)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_ROOM = "no memory for the derivatives of a step"
 
 
 class _Mechanism(ctypes.Structure):
-    """Data of a mechanism, laid out as the C structure `mechanism` of structured.c."""
+    """Data of a mechanism in the layout of the C structure `mechanism` (structured.c)."""
 
     _fields_ = (
         *((name, Long) for name in ("n", "rank", "inputs")),
@@ -30,9 +30,8 @@ class _Mechanism(ctypes.Structure):
 
 
 class AtOnce:
-    """First and second derivatives of many steps of a tree of bodies, computed in C.
-
-    The tree has no constraints, kinematic variables or parameters.
+    """First and second derivatives of many midpoint steps of a tree of bodies, computed in C.
+    The tree must have no constraints, prescribed (kinematic) variables or declared parameters.
 
     Parameters
     ----------
@@ -50,10 +49,11 @@ class AtOnce:
         self._gain = np.ascontiguousarray(F_u[at, np.arange(F_u.shape[1])], float)
 
     def first(self, left, right, h, theta, terms, A, B) -> np.ndarray | None:
-        """Write the Jacobians A and B of N steps, by state and by input, into arrays.
+        """Write the Jacobians A and B of N steps, by state and by input, into given arrays.
+        Returned is the derivative (N, n, n) of the next momenta by the next configurations, or None if a step
+        cannot be linearized.
 
-        Their shapes are (N, 2n, 2n) and (N, 2n, nu). The return value is the derivative D2 D2 L_d + D2 F+
-        (N, n, n) of the momenta, or None if a step cannot be linearized.
+        The shapes of A and B are (N, 2n, 2n) and (N, 2n, nu). The result is D2 D2 L_d + D2 F+.
 
         Parameters
         ----------
@@ -88,8 +88,7 @@ class AtOnce:
         return momentum_z if (amplified <= AMPLIFIED).all() else None
 
     def second(self, left, right, h, A, xx, xu, uu) -> None:
-        """Write contracted second derivatives of N steps into arrays.
-
+        """Write second derivatives of N steps, contracted with covectors, into the arrays xx, xu and uu.
         Their shapes are (N, 2n, 2n), (N, 2n, nu), (N, nu, nu). A (N, 2n, 2n) is the Jacobian of the steps by
         the state. Only the kinetic energy and the gravity of the tree may have second derivatives.
 

@@ -1,4 +1,4 @@
-"""CasADi function that solves one step by simplified Newton (chord) iteration.
+"""Solver of one variational step by simplified Newton (chord) iteration, in CasADi.
 
 `solved_step` is the whole kernel: this iteration, and continuation in the step length where the iteration is
 not certified (`continuation.py`). The chord iteration begins at a predicted end of the step, where a matrix
@@ -60,17 +60,17 @@ Inverse = Callable[..., ArticulatedInverse]
 
 @dataclass(frozen=True)
 class ChordParts(StepParts):
-    """Terms of the equations of one step, with the total impulse of the forces.
+    """Terms of the equations of one step, together with the total impulse of its forces.
 
-    `impulse` (nd,) = D1 L_d + D2 L_d + F- + F+ is p_k+1 - p_k without the constraint impulses. In contrast to
-    `momentum` it is no difference of large numbers, so cyclic momenta are constant to rounding.
+    The field `impulse` (nd,) = D1 L_d + D2 L_d + F- + F+ is p_k+1 - p_k without the constraint impulses. In
+    contrast to `momentum` it is no difference of large numbers, so cyclic momenta are constant to rounding.
     """
 
     impulse: ca.SX
 
 
 class StepFunctions(NamedTuple):
-    """CasADi functions that solve one step: first guess, factors, iteration and test.
+    """CasADi functions that solve one step: first guess, factorization, iteration and final test.
 
     Attributes
     ----------
@@ -96,14 +96,17 @@ class StepFunctions(NamedTuple):
 
 
 class ChordRule(VariationalRule):
-    """Variational rule whose equations are solved for the next configuration alone."""
+    """Equations of a variational step that are solved for the next configuration alone.
+    The constraint impulses are eliminated, since they enter linearly.
+    """
 
     @abstractmethod
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts: ...
 
 
 class ChordSolver:
-    """Solver for steps of a variational integrator, by simplified Newton iteration.
+    """Solver for the steps of a variational integrator, by simplified Newton iteration.
+    One factorized matrix is used in all iterations of a step.
 
     Parameters
     ----------
@@ -120,17 +123,16 @@ class ChordSolver:
 
     @cached_property
     def kernel(self) -> ca.Function:
-        """CasADi function that solves one step.
-
-        It is (x, u, t, dt, parameters) -> x_next, multipliers, error.
+        """CasADi function that solves one step by simplified Newton iteration.
+        Its arguments and results are (x, u, t, dt, parameters) -> x_next, multipliers, error.
         """
         return self._checked(solved_step(self.rule, self._inverse))
 
     @cached_property
     def _robust(self) -> ca.Function | None:
-        """Solver with the exact matrix, for steps that the usual solver cannot certify.
-
-        None if the usual solver already uses the exact matrix.
+        """Solver with the exact Newton matrix, for steps whose root the usual solver cannot certify.
+        A certified root is proven to continue the state as the step length grows from 0. The solver is None
+        if the usual solver already uses the exact matrix.
         """
         return None if self._inverse is None else self._checked(solved_step(self.rule))
 
@@ -144,7 +146,7 @@ class ChordSolver:
 
     @cached_property
     def step_functions(self) -> StepFunctions:
-        """CasADi functions that solve a step: first guess, factors, iteration and test."""
+        """CasADi functions that solve one step: first guess, factorization, iteration and final test."""
         return step_functions(self.rule, self._inverse, self._check)
 
     def _lanes(self) -> str | None:
@@ -153,9 +155,9 @@ class ChordSolver:
     def rescued(
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve a step by continuation, from the last root that the usual solver reached.
-
-        `more` are further arguments of `StepEquations`.
+        """Solve a step by continuation in its length, from the last root that the usual solver found.
+        Returned are the next state and the multipliers. Further arguments `more` are passed to
+        `StepEquations`.
         """
         # With constraints the branch may pass a singular position. `newton.follow` accepts that only along a
         # line through two roots, so it begins at length 0.
@@ -164,13 +166,14 @@ class ChordSolver:
 
 
 def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
-    """Return the CasADi function that solves one step, with its certificate.
+    """Return a CasADi function that solves one step and certifies its root.
+    The certificate is a test which proves that the root continues the state as the step length grows from 0.
 
-    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction of q
-    relative to its natural unit + |q_k|. Where the root is not certified, the error is 2 minus the share of
-    the step that continuation reached, infinite or not a number (`with_continuation`).
-    `inverse` solves with the mass matrix, by O(n) recursions, instead of the exact D2 D1 L_d: more
-    iterations, each of less work.
+    The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction
+    of q relative to its natural unit + |q_k|. Where the root is not certified, the error is 2 minus the share
+    of the step that continuation reached, infinite or not a number (`with_continuation`). `inverse` solves
+    with the mass matrix, by O(n) recursions, instead of the exact D2 D1 L_d: more iterations, each of less
+    work.
     """
     f = rule.f
     factorize, iterate, _ = _chord(rule, inverse)
@@ -208,10 +211,11 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
-    """Return the functions of a chord iteration, and its largest allowed contraction.
+    """Return the functions of a chord iteration, and the largest accepted ratio of its corrections.
+    The functions factorize the Newton matrix of a step, and compute one correction (`StepFunctions`).
 
-    The functions are `factorize` and `iterate` of `StepFunctions`. The unknown y is q over its natural size +
-    |q_k|, and g is its correction with opposite sign.
+    The unknown y is the configuration q divided by its natural size + |q_k|. The iteration returns the
+    negative correction of y.
     """
     f = rule.f
     nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
@@ -257,7 +261,9 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
 
 
 def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) -> ca.SX:
-    """Return 0 if a step's matrix has the pivot signs of short steps, else infinity.
+    """Return 0 if the pivots of a step's matrix have the signs that they have for short steps.
+    Return infinity otherwise. The argument `factored` is the factorized matrix and `J0` the constraint
+    Jacobian at the start.
 
     The right signs are those of short steps: -dt D is then the mass matrix and S/-dt is Dh M^-1 Dh', so both
     have positive pivots (dt is negative in some stages of compositions). After a change of sign the
@@ -271,13 +277,13 @@ def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) ->
 
 
 def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
-    """Return infinity if Euler angles may become singular on a displacement, else 0.
+    """Return infinity if Euler angles may become singular on the way to a step's end, else 0.
+    The argument `way` (nd,) is the displacement over the step, and D the factorized matrix at the step's end.
 
-    `way` (nd,) is the displacement, and D is the factorized matrix of the step at its end. At the pole of
-    three Euler angles the first and the last angle turn about one axis. The determinant touches zero there
-    and is positive on both sides, so neither its sign nor the corrections show a pole on the way. The pivot
-    of the first angle over its diagonal is the square of the sine of the angle between the two axes, measured
-    by the inertias. That angle changes by no more than the Euler angles do.
+    At the pole of three Euler angles the first and the last angle turn about one axis. The determinant
+    touches zero there and is positive on both sides, so neither its sign nor the corrections show a pole on
+    the way. The pivot of the first angle over its diagonal is the square of the sine of the angle between the
+    two axes, measured by the inertias. That angle changes by no more than the Euler angles do.
     """
     if not f.poles:
         return 0.0
@@ -289,11 +295,11 @@ def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
 def independent(
     pivots: ca.SX, J0: list[list[Any]], J1: list[list[Any]], masses: np.ndarray | list[float]
 ) -> ca.SX:
-    """Return flags: True for a constraint gradient independent of the others.
+    """Return, for each constraint, whether its gradient is linearly independent of the others.
 
-    The test uses the pivots of Dh(q_k+1) M^-1 Dh(q_k)'. All gradients are independent if all entries are
-    true. A gradient that vanishes at one end is also short there relative to its length at the other end.
-    Lengths of gradients are in units of typical masses.
+    The test uses the pivots of Dh(q_k+1) M^-1 Dh(q_k)', for constraint Jacobians Dh and mass matrix M. All
+    gradients are independent if all entries are true. A gradient that vanishes at one end is also short there
+    relative to its length at the other end. Lengths of gradients are in units of typical masses.
     """
 
     def lengths(J: list[list[Any]]) -> ca.SX:
@@ -304,12 +310,13 @@ def independent(
 
 
 def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
-    """Return one update of a chord iteration, stopped unless corrections contract.
+    """Return one update of a chord iteration, which stops if its corrections do not contract.
+    The memory of the iteration is the size of its last correction. The results are the negative changes of
+    the unknowns and of the memory, and the error.
 
-    The results are the changes of the unknowns and of the memory, with opposite sign, and the error. `g` is a
-    correction. The memory is the size of the correction before, scaled by `TINY`, and 0 at first. If a
-    correction above `rounding` exceeds `most` times the one before, or is not a number, the memory becomes
-    negative, the error infinite, and nothing changes any more, which ends the iteration.
+    `g` is a correction. The memory is scaled by `TINY`, and 0 at first. If a correction above `rounding`
+    exceeds `most` times the one before, or is not a number, the memory becomes negative, the error infinite,
+    and nothing changes any more, which ends the iteration.
     """
     size = ca.norm_2(g)
     exceeds = size > ca.fmax(rounding, most / TINY * memory)
@@ -319,15 +326,14 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
 
 
 def memory_at_first(suspect: Any) -> Any:
-    """Return the initial value of a chord iteration's memory of its last correction.
-
-    It ends the iteration at once if `suspect` is not 0.
+    """Return the initial value of a chord iteration's memory, the size of its last correction.
+    If `suspect` is not 0, the value ends the iteration at once.
     """
     return ca.if_else(suspect > 0, -TINY, 0.0)
 
 
 def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -> ca.Function:
-    """Return a CasADi root finder that iterates y = y - g(y) for a given residual.
+    """Return a CasADi root finder that repeats y = y - g(y), where `residual` computes g.
 
     `residual` is (y (n,), ...) -> (g, outputs), and the root finder (y, ...) -> (y, outputs). It stops when
     every entry of g is at most `converged`, or in proportion more if `nd` is above ten.
@@ -345,9 +351,9 @@ def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -
 
 
 def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function | None) -> StepFunctions:
-    """Return functions that solve steps of many samples at once, without continuation.
+    """Return the functions that solve one step for many samples at once, without continuation.
 
-    All are SX functions. `check` is (q_k+1, parameters) -> term added to the error.
+    All are CasADi functions of type SX. `check` is (q_k+1, parameters) -> term added to the error.
     """
     f = rule.f
     x, theta, q1 = f.symbols.x, f.symbols.parameters, ca.SX.sym("q_next", f.nq)
@@ -359,9 +365,9 @@ def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function 
 
 
 def lanes(f: MechanicalMap, functions: StepFunctions) -> str | None:
-    """Return C code that solves steps of many samples side by side (chord.c), or None.
-
-    None if a function of the solver cannot be written as such code.
+    """Return C code that solves one step for many samples at once in vector lanes, or None.
+    The result is None if a function of the solver cannot be written as such code. The loop of the code is
+    chord.c.
     """
     nd = f.nd
     predict, factorize, iterate, check, converged, _ = functions

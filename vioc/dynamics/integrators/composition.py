@@ -24,9 +24,8 @@ from vioc.maps.twins import own, shared, twin
 
 
 class Composition(KernelMap, MapAround):
-    """Integrator of order 4 or 6, whose step consists of steps of a symmetric map.
-
-    That map has order 2.
+    """Integrator of order 4 or 6 that composes each step of several steps of another map.
+    The other map must be symmetric and of order 2.
 
     Parameters
     ----------
@@ -92,7 +91,7 @@ class Composition(KernelMap, MapAround):
         return f"Composition(order {self.order}, {len(self.coefficients)} stages, of {self.inner!r})"
 
     def with_system(self, system: Any) -> Composition:
-        """Return the same composition of the same integrator for another system."""
+        """Return the same composition, with the same inner integrator and options, for another system."""
         return Composition(self.inner.with_system(system), self.method)  # type: ignore[attr-defined]
 
     # -- from the base ----------------------------------------------------------------------------
@@ -104,7 +103,7 @@ class Composition(KernelMap, MapAround):
         return inner
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """Return positions of frames along states X, computed by the composed integrator."""
+        """Return the positions of all frames in the states X, as the inner integrator computes them."""
         return self.inner.frame_positions(X)  # type: ignore[attr-defined]
 
     def _mechanical(self) -> Mechanism:
@@ -115,12 +114,12 @@ class Composition(KernelMap, MapAround):
 
     @shared
     def _stage_starts(self) -> np.ndarray:
-        """Start of each stage, and end of the last, as fractions of the step (s + 1,)."""
+        """Start times of the stages and the end time of the last, as fractions of the step (s + 1,)."""
         return np.concatenate([[0.0], np.cumsum(self.coefficients)[:-1], [1.0]])
 
     @shared
     def _stage_inputs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Matrices that compute the stage inputs from the state and input of the step.
+        """Matrices that compute the inputs of all stages from the state and the input of the step.
 
         The input of stage i is the first (s, nu, nx) times x_k plus the second (s, nu, nu) times u_k.
         """
@@ -134,9 +133,8 @@ class Composition(KernelMap, MapAround):
 
     @shared
     def _chain(self) -> ca.Function:
-        """CasADi function of all stages of one step.
-
-        (x, u, t, dt, parameters) -> states (nx, s), multipliers (nm, s), error.
+        """CasADi function that computes all stages of one step, one after another.
+        Its arguments and results are (x, u, t, dt, parameters) -> states (nx, s), multipliers (nm, s), error.
         """
         kernel, starts = self.inner.kernel, self._stage_starts
         assert kernel is not None
@@ -180,9 +178,8 @@ class Composition(KernelMap, MapAround):
         return states[-1], impulses[0] / self.coefficients[0]
 
     def _rescued_stages(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve all stages of a composed step by the slower, robust methods.
-
-        Returns states (s, nx) and multipliers (s, nm).
+        """Solve all stages of a composed step by the slower, robust solver of the inner map.
+        Returned are the states (s, nx) and the multipliers (s, nm) of the stages.
         """
         states, impulses, now = [], [], x
         for i, (gamma, start) in enumerate(zip(self.coefficients, self._stage_starts, strict=False)):
@@ -247,7 +244,9 @@ class Composition(KernelMap, MapAround):
 
 
 def _check_composed(base: KernelMap) -> None:
-    """Raise `ModelError` unless a map can be composed: symmetric and of order 2."""
+    """Raise `ModelError` unless a map can be composed: it must be symmetric and of order 2.
+    Its steps must be one function that may run backwards in time.
+    """
     unknown = base.symmetric is None and base.explicit is None
     if base.kernel is None or unknown or getattr(base, "order", 2) != 2:
         raise ModelError(
@@ -262,7 +261,7 @@ def _check_composed(base: KernelMap) -> None:
 
 
 def _undoes_itself(base: KernelMap) -> bool:
-    """Return whether an explicit step is undone by the step of opposite length."""
+    """Return whether an explicit map is symmetric: a step of length -dt undoes a step of dt."""
     step = base.explicit
     assert step is not None
     rng = np.random.default_rng(0)

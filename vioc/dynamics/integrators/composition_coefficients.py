@@ -1,4 +1,4 @@
-"""Coefficients of symmetric compositions, and their order.
+"""Coefficients of symmetric compositions of integrators, and the order that they reach.
 
 Sources: docs/maths/composition.md.
 """
@@ -15,12 +15,14 @@ from vioc.errors import ModelError
 
 
 def _palindrome(*half: float) -> tuple[float, ...]:
-    """Return the symmetric coefficients that begin with `half` and sum to 1."""
+    """Return symmetric coefficients with sum 1 that begin with the values of `half`."""
     return (*half, 1 - 2 * sum(half), *half[::-1])
 
 
 def _suzuki(outer: int) -> tuple[float, ...]:
-    """Return a composition of order 4 with `outer` equal stages before the middle one."""
+    """Return the coefficients of Suzuki's composition of order 4.
+    It has `outer` equal stages before and after the middle stage.
+    """
     return _palindrome(*[1 / (2 * outer - (2 * outer) ** (1 / 3))] * outer)
 
 
@@ -45,9 +47,8 @@ DEFAULTS = {4: "suzuki-4-7", 6: "sofroniou-spaletta-6"}
 
 
 def order_of(coefficients: Sequence[float]) -> int:
-    """Return the order of a symmetric composition of a symmetric second-order map.
-
-    The result is 2, 4 or 6; 6 means at least 6.
+    """Return the order of a composition with given symmetric coefficients.
+    The composed map is symmetric and of order 2. The result is 2, 4 or 6; 6 means at least 6.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def order_of(coefficients: Sequence[float]) -> int:
 
 
 def coefficients_of(method: Any) -> tuple[str | tuple[float, ...], tuple[float, ...]]:
-    """Return the name of a composition method, if it has one, and its coefficients.
+    """Return the name of a composition method, or its coefficients if it has no name, and the coefficients.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Condition numbers of the matrices with which a step is solved.
+"""Condition numbers of the matrices with which a variational step is solved.
 
 They are M_k+1 and Dh M^-1 Dh' ([S] VII). Where both are regular the step's solution is the only one near by,
 and its derivatives exist.
@@ -27,7 +27,7 @@ AMPLIFIED_BY_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh
 
 @dataclass(frozen=True)
 class StepConditions:
-    """Condition numbers of the equations of N steps, infinite if a matrix is singular.
+    """Condition numbers of the equations of N steps; they are infinite for singular matrices.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class StepConditions:
 
 
 def conditions(rule: VariationalRule, steps: Steps, theta: np.ndarray) -> StepConditions:
-    """Return the condition numbers of solved steps."""
+    """Return the condition numbers of the equations of steps that have been solved."""
     f = rule.f
     blocks = rule.blocks(steps.x0, steps.u, steps.t, steps.h, theta, steps.x1[:, : f.nd])
     root = np.sqrt(f.lagrangian.mass_scale)
@@ -70,15 +70,16 @@ def conditions(rule: VariationalRule, steps: Steps, theta: np.ndarray) -> StepCo
 
 
 def _unit_rows(J: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Scale the rows of a Jacobian J so that J M^-1 J' has the diagonal +-1."""
+    """Scale the rows of a constraint Jacobian J so that J M^-1 J' has diagonal entries 1 or -1.
+    The matrix M is the Newton matrix of a step, which approximates a multiple of the mass matrix.
+    """
     return J / np.sqrt(np.abs((J * np.linalg.solve(M, J.T).T).sum(axis=1)))[:, None]
 
 
 def inverse_of_least(M: np.ndarray, unit: np.ndarray | float | None = None) -> np.ndarray:
-    """Return the ratios of the largest to the smallest singular value of matrices.
-
-    The matrices have the shape (..., n, n). If `unit` is given, it replaces the largest value. The result is
-    infinite where the least is rounding error.
+    """Return the ratio of the largest to the smallest singular value of each matrix.
+    The matrices M have the shape (..., n, n). If `unit` is given, it replaces the largest singular value. The
+    result is infinite where the smallest singular value is rounding error.
     """
     size = np.linalg.svd(M, compute_uv=False)
     largest = size[..., 0] if unit is None else np.maximum(size[..., 0], unit)
@@ -90,10 +91,10 @@ def inverse_of_least(M: np.ndarray, unit: np.ndarray | float | None = None) -> n
 
 
 def condition(D: np.ndarray, mass_scale: np.ndarray) -> float:
-    """Return the condition number of a step's matrix, scaled by typical masses.
+    """Return the condition number of a step's Newton matrix D, scaled by typical masses.
+    It is infinite where D is not finite.
 
-    It is infinite where D is not finite. Scaling by D's own rows would hide a singularity of Euler angles,
-    where a whole row vanishes.
+    Scaling by D's own rows would hide a singularity of Euler angles, where a whole row vanishes.
     """
     root = np.sqrt(mass_scale)
     return float(inverse_of_least(D / np.outer(root, root))) if np.isfinite(D).all() else np.inf
@@ -102,9 +103,8 @@ def condition(D: np.ndarray, mass_scale: np.ndarray) -> float:
 def warn_singular(
     f: MechanicalMap, rule: VariationalRule, x: np.ndarray, u, t: float, dt: float, x_next: np.ndarray
 ) -> None:
-    """Warn if the equations of a solved step are singular.
-
-    M_k+1 is then singular ([S] VII), and part of q_k+1 is undetermined.
+    """Warn if the Newton matrix of a solved step is singular.
+    Some components of the next configuration are then undetermined ([S] VII).
     """
     if is_tried():
         return
@@ -127,7 +127,7 @@ def warn_singular(
 def check_regular(
     f: MechanicalMap, z_p: np.ndarray, saddle: np.ndarray, h: np.ndarray, k: np.ndarray
 ) -> None:
-    """Raise `StepError` if the derivatives of a step do not exist.
+    """Raise `StepError` if derivatives of a step do not exist, since its equations are singular.
 
     They do not exist where an impulse is amplified without bound ([S] VII). dq/dp is about dt M^-1, which is
     largest on its diagonal, and Dh' dlambda/dp is a projection, of size 1, so both have natural units.
@@ -160,10 +160,10 @@ def check_regular(
 def _singular_linearization(
     f: MechanicalMap, saddle: np.ndarray, k: int, amplification: float, cause: str
 ) -> StepError:
-    """Return the error for a step whose derivatives do not exist.
+    """Return the error for a step whose derivatives do not exist; it names the singular matrix.
 
-    A singular constraint also makes dq/dp large or not a number, so the error names M_k+1 only if M_k+1 is
-    singular by itself.
+    A singular constraint also makes dq/dp large or not a number, so the error names the Newton matrix M_k+1
+    only if M_k+1 is singular without constraints.
     """
     if not np.isfinite(saddle).all():
         return StepError(

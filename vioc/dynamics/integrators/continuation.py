@@ -1,4 +1,4 @@
-"""Continuation of one step from length 0, as a part of its CasADi function.
+"""Continuation of one step in its length, from length 0, as a part of its CasADi function.
 
 It serves steps whose root the chord iteration does not certify. The step is the root on the branch that
 begins, at length 0, with the velocities of the state. The continuation follows this branch by shares of the
@@ -25,7 +25,7 @@ PATIENCE = 2.0**-4
 
 
 class Context(NamedTuple):
-    """Arguments of a step, as symbols."""
+    """Arguments of a step as CasADi symbols."""
 
     x: ca.MX
     u: ca.MX
@@ -35,9 +35,8 @@ class Context(NamedTuple):
 
 
 class Root(NamedTuple):
-    """Root of a step's equations at a fraction of the step length.
-
-    `w` is its mean velocity; the other fields are the results of the step.
+    """Solution of a step's equations when the step is shortened to a fraction of its length.
+    The field `w` is the mean velocity over this fraction; the other fields are the results of the step.
     """
 
     w: ca.MX
@@ -54,11 +53,11 @@ def with_continuation(
     tolerance: float,
     shortest: float = SHORTEST,
 ) -> ca.Function:
-    """Return a function that solves a step, by continuation in its length if needed.
+    """Return a function that solves a step, by continuation in its length if necessary.
+    The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error).
 
-    It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). If the branch cannot be followed to its
-    end, the error is 2 minus the share reached, and the next state is the mean velocities there, padded with
-    NaN (`left_by` reads both).
+    If the branch cannot be followed to its end, the error is 2 minus the share reached, and the next state is
+    the mean velocities there, padded with NaN (`left_by` reads both).
 
     Parameters
     ----------
@@ -90,18 +89,18 @@ def with_continuation(
 
 
 def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
-    """Return the last root that continuation of a step reached, or None.
-
-    None if it is at length 0.
+    """Return the last root that the continuation of a step reached before it failed, or None.
+    The result is None if this root is at length 0.
     """
     reached, error = f.driver.attempt(x, u, t, dt)
     return BranchRoot(reached[: f.nd], np.zeros(0), np.inf, 2.0 - error) if 1.0 < error < 2.0 else None
 
 
 def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Function:
-    """Return the CasADi function that solves a step by continuation from length 0.
+    """Return a CasADi function that solves a step by continuation in its length, from length 0.
 
-    It is a loop over z = (w, w before, share, share before, stride).
+    It is a loop over z = (w, w before, share, share before, stride), with the mean velocity w and the share
+    of the length.
     """
     args = Context(*kernel.mx_in())
     nd, at = len(turning), [i for i, turns in enumerate(turning) if turns]

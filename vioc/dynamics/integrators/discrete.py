@@ -30,7 +30,7 @@ from vioc.maps.twins import own, shared
 
 @dataclass(frozen=True)
 class DiscreteStep:
-    """Symbols of one step (CasADi), in which a discrete Lagrangian is written.
+    """CasADi symbols of one step, in which a user writes a discrete Lagrangian.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class DiscreteStep:
 
 
 class DiscreteRule(ChordRule):
-    """Equations of the steps of a user's discrete Lagrangian."""
+    """Equations of a variational step with a discrete Lagrangian that the user writes."""
 
     def __init__(self, f: MechanicalMap, discrete: Callable[[DiscreteStep], Any]):
         super().__init__(f)
@@ -69,10 +69,11 @@ class DiscreteRule(ChordRule):
 
     @cached_property
     def slots(self) -> ca.Function:
-        """CasADi function of the discrete Lagrangian's derivatives, with force impulses.
+        """CasADi function of the derivatives of a step's discrete Lagrangian L_d, with force impulses.
 
-        (q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, and the derivative of the first by q1; all
-        of the dynamic variables.
+        Its arguments and results are (q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, and the
+        derivative of the first by q1, all of the dynamic variables. D1 and D2 are derivatives by the start q0
+        and the end q1, F- and F+ are the impulses of forces there.
         """
         f = self.f
         lag, nq, nd = f.lagrangian, f.nq, f.nd
@@ -160,12 +161,12 @@ class DiscreteLagrangianVI(MechanicalMap):
 
     @shared
     def rule(self) -> DiscreteRule:
-        """Equations of a step."""
+        """Discrete equations of a step, which the solver and the derivatives use."""
         return DiscreteRule(self, self.discrete)
 
     @shared
     def chord(self) -> ChordSolver:
-        """Solver of the discrete equations of a step."""
+        """Solver of the discrete equations of a step, by simplified Newton iteration."""
         return ChordSolver(self.rule)
 
     @own

@@ -22,13 +22,13 @@ ROUNDING = 1e-9  # of the energies themselves
 
 
 def closed(f: MechanicalMap) -> bool:
-    """Return whether no variable is prescribed and no potential depends on time."""
+    """Return whether the map has no prescribed variable and no time-dependent potential."""
     lag = f.lagrangian
     return not f.nk and not ca.depends_on(ca.SX(lag.V), lag.graph.t)
 
 
 def grows(f: MechanicalMap, run: Trajectory) -> bool:
-    """Return whether a run moves much faster in its second half.
+    """Return whether the variables of a run move much faster in its second half.
 
     The test uses mean velocities and a typical mass matrix, so it builds no function.
     """
@@ -40,7 +40,7 @@ def grows(f: MechanicalMap, run: Trajectory) -> bool:
 
 
 def resolved(f: MechanicalMap, run: Trajectory, energy: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Return the largest energy of motions that the map's tolerance cannot resolve."""
+    """Return the largest energy of motions that are smaller than the solver's tolerance, J."""
     sizes = f.lagrangian.natural_sizes[: f.nd]
     least = f.tolerance * (sizes + np.abs(run.x[:, : f.nd])).max(axis=0)
     v, starts = least / run.step_lengths.min(), np.tile(run.x[0], (f.nd + 1, 1))
@@ -55,8 +55,7 @@ def first_diverged(
     energy: Callable[[np.ndarray], np.ndarray],
     works: Callable[[Trajectory], np.ndarray],
 ) -> int | None:
-    """Return the first sample with more energy than the forces can have supplied, or None.
-
+    """Return the index of the first sample with more energy than forces can have supplied, or None.
     `energy` returns kinetic and potential energy (N, 2) of states (N, nx), and `works` the work of the forces
     over each step (N,), in J.
     """

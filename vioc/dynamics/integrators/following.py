@@ -1,4 +1,4 @@
-"""Inverse dynamics: inputs whose discrete steps pass through given configurations.
+"""Inverse dynamics: inputs whose discrete motion passes through given configurations.
 
 docs/maths/arms.md, (9) to (11). With b_k = D1 L_d + F- and m_k = D2 L_d + F+ at zero input, and B-, B+ the
 derivatives of F-, F+ by the input, the motion passes sample q_k if
@@ -29,9 +29,13 @@ ENOUGH = 1e-8  # of the largest force: largest force that may be missing
 
 
 def equations(rule: VariationalRule) -> Evaluator:
-    """Return an evaluator of the terms from which inverse dynamics finds the inputs.
+    """Return an evaluator of the terms from which inverse dynamics computes the inputs.
+    They are terms of the momentum balance of a step, their derivatives by the input, and the constraint
+    Jacobian.
 
-    (q_k, q_k+1, u, t, dt, parameters) -> b, B-, m, B+ at u, Dh(q_k).
+    Arguments and results are (q_k, q_k+1, u, t, dt, parameters) -> b, B-, m, B+, Dh(q_k). The momentum
+    balance has the terms b at the start and m at the end of the step, with derivatives B- and B+ by the input
+    u.
     """
     f = rule.f
     sizes = f.nq, f.nq, len(f.system.inputs), 1, 1
@@ -46,9 +50,8 @@ def equations(rule: VariationalRule) -> Evaluator:
 
 
 def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k0: int) -> tuple[Any, Any]:
-    """Return initial state and inputs that follow configurations q.
-
-    See `MechanicalMap.inverse_dynamics`.
+    """Return an initial state and inputs whose steps pass through the configurations q.
+    `MechanicalMap.inverse_dynamics` documents the arguments.
     """
     q = check_rows(np.asarray(q, float), "q", f.system.variables)
     N, nf, nm, h = len(q) - 1, len(f.system.inputs), f.nm, f.dt
@@ -103,7 +106,7 @@ def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k
 
 
 def _solved(B: np.ndarray, Dh: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Solve B u - Dh' lambda = right by least squares; return u and the residual."""
+    """Return the inputs u that solve B u - Dh' lambda = right by least squares, and the residual."""
     A = np.concatenate([B, -Dh.T], axis=1)
     x = np.linalg.lstsq(A, right, rcond=None)[0] if A.shape[1] else np.zeros(0)
     return x[: B.shape[1]], right - A @ x

@@ -45,14 +45,14 @@ MOST = 8  # stages
 
 
 class GalerkinVI(MechanicalMap):
-    """Variational integrator of high order, with polynomials and quadrature in a step.
-
-    The polynomials interpolate stage velocities, and the quadrature approximates the action (Galerkin).
+    """Variational integrator of high order, by polynomials and quadrature within each step.
+    Polynomials interpolate the velocities at the stages, and a quadrature rule approximates the action (a
+    Galerkin method).
 
     Parameters
     ----------
     system : System
-        Mechanism without contacts and limits of joints. Holonomic constraints need Lobatto's points.
+        Mechanism without contacts and joint limits of joints. Holonomic constraints need Lobatto's points.
     dt : float
         Time step, s, > 0; several times that of an order-2 rule for the same error.
     stages : int
@@ -135,9 +135,11 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def stage(self) -> ca.Function:
-        """CasADi function of momentum, force and constraints at a quadrature point.
+        """CasADi function of momentum, force and constraint values at a quadrature point.
 
-        (q, v, u, t, parameters, lambda) -> L_v and f = L_q + F - Dh' lambda of the dynamic variables, and h.
+        Its arguments and results are (q, v, u, t, parameters, lambda) -> L_v and f = L_q + F - Dh' lambda of
+        the dynamic variables, and h. L is the Lagrangian, with derivatives L_q and L_v; F are the forces and
+        h the constraints.
         """
         lag, nd = self.lagrangian, self.nd
         lam, f = ca.SX.sym("lambda", self.nm), part(lag.L_q + lag.F, 0, nd)
@@ -147,7 +149,7 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
-        """CasADi functions that factorize the mass matrix and solve with it.
+        """CasADi functions that factorize the mass matrix, and solve linear systems with it.
 
         (q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y, where some x
         has M x + Dh' y = a and Dh x = b.
@@ -168,17 +170,17 @@ class GalerkinVI(MechanicalMap):
 
     @property
     def _converged(self) -> float:
-        """Size of the last correction below which a step's iteration has converged."""
+        """Size of the last correction at which the iteration of a step stops."""
         return max(CONVERGED * self.tolerance, ROUNDING) * float(np.sqrt(self.stages * self.nd))
 
     @property
     def _unknowns(self) -> int:
-        """Number of unknowns: stage velocities, and multipliers of all but the last stage."""
+        """Number of unknowns of a step: stage velocities, and multipliers of all stages but the last."""
         return self.stages * self.nd + (self.stages - 1) * self.nm
 
     @shared
     def _iterate(self) -> ca.Function:
-        """CasADi function of one iteration on the stage velocities of a step.
+        """CasADi function of one iteration for the stage velocities and multipliers of a step.
 
         (z, x, u, t, dt, parameters, factors) -> z, (x_next, z, lambda), last correction. z is V_1 to V_s and
         lambda_1 to lambda_s-1. x_next contains the impulses of the given lambda alone. The mass matrix and Dh
@@ -249,18 +251,19 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _robust_kernel(self) -> ca.Function | None:
-        """Solver by Newton's method, for steps where the usual iteration diverges.
+        """Solver of steps by Newton's method, for steps where the usual iteration diverges.
 
-        The usual iteration is (GA 6). None for many unknowns: `_rescued` solves those steps numerically.
+        The usual iteration is equation (GA 6). The solver is None for many unknowns: `_rescued` solves those
+        steps numerically.
         """
         iterate = by_newton(self._iterate)
         return None if iterate is None else self._from(repeated(iterate, self._converged, CONTRACTION))
 
     def _from(self, solved: ca.Function) -> ca.Function:
-        """Return the CasADi function of a step, given a solver of its stage equations.
+        """Return the CasADi function of a step, given a function that solves its stage equations.
 
-        It is (x, u, t, dt, parameters) -> x_next, impulse, error. The first guess extrapolates the velocities
-        with the acceleration at the step's start, and has the multipliers there.
+        The function is (x, u, t, dt, parameters) -> x_next, impulse, error. The first guess extrapolates the
+        velocities with the acceleration at the step's start, and has the multipliers there.
         """
         nd, nq, nf, s, nm = self.nd, self.nq, len(self.system.inputs), self.stages, self.nm
         rule = self.quadrature
@@ -286,9 +289,10 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _end(self) -> ca.Function:
-        """CasADi function that makes a step's final velocity tangent to the constraints.
+        """CasADi function that makes the velocity at a step's end tangent to the constraints.
 
-        (x_next, parameters) -> p_k+1 with tangent velocity, and the impulse that made it so (GA 11).
+        Its arguments and results are (x_next, parameters) -> p_k+1, the momentum with tangent velocity, and
+        the impulse that projects it (GA 11).
         """
         x, theta, nd, nq = self.symbols.x, self.symbols.parameters, self.nd, self.nq
         impulse = vec.part(self._tangent_velocity, nd)

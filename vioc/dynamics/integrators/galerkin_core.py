@@ -1,4 +1,4 @@
-"""C code of a Galerkin step, which evaluates all stages at once (galerkin.c)."""
+"""Generation of C code for a Galerkin step, which evaluates all its stages at once (galerkin.c)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ def source(
     solve: ca.Function,
     **numbers: float,
 ) -> str | None:
-    """Return the C code of a Galerkin step; None if a term has no vectorized form.
-
-    Such terms are forces and potentials with an operation that has no form in vectors.
+    """Return C code of a Galerkin step, which evaluates all its stages at once.
+    The result is None if a force or potential has an operation without a vectorized form.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Points(NamedTuple):
-    """Values and derivatives of N steps at their quadrature points.
+    """Values and derivatives of the equations of N steps at their quadrature points.
 
     The points are the stages, and with constraints also the end. The docstring of this module defines o, y, w
     and s.
@@ -58,10 +58,9 @@ class Points(NamedTuple):
 
 
 class GalerkinDerivatives:
-    """First and second derivatives of the steps of a Galerkin integrator.
-
-    The unknowns are w = (V_1, ..., V_s; lambda_1, ..., lambda_s; v). The last two exist with constraints, and
-    v is the velocity at the step's end.
+    """First and second derivatives of the steps of a Galerkin integrator with s stages.
+    The unknowns of a step are w = (V_1, ..., V_s; lambda_1, ..., lambda_s; v). V are the stage velocities.
+    The multipliers lambda and the velocity v at the step's end are present only with constraints.
     """
 
     def __init__(self, f: GalerkinVI):
@@ -96,8 +95,7 @@ class GalerkinDerivatives:
     # -- unknowns -----------------------------------------------------------------------------------
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Split the unknowns of N steps: stage velocities, multipliers, end velocities.
-
+        """Split the unknowns w of N steps into stage velocities, multipliers and end velocities.
         V (N, s, nd, ...), lambda (N, s, nm, ...) and v (N, 0 or nd, ...) are parts of w (N, nw, ...).
         """
         f, n, more = self.f, len(w), w.shape[2:]
@@ -109,9 +107,8 @@ class GalerkinDerivatives:
         )
 
     def solved(self, steps: Steps, theta: np.ndarray) -> np.ndarray:
-        """Return the stage velocities and multipliers (N, nw) of solved steps.
-
-        Newton's method finds them, from the mean velocities of the steps.
+        """Compute the stage velocities and multipliers (N, nw) of steps whose end states are known.
+        Newton's method starts from the mean velocities of the steps.
 
         Raises
         ------
@@ -150,7 +147,9 @@ class GalerkinDerivatives:
     # -- what a step evaluates ----------------------------------------------------------------------
 
     def at(self, steps: Steps, theta: np.ndarray, w: np.ndarray) -> Points:
-        """Return values and derivatives at the quadrature points of all steps."""
+        """Return values and derivatives of the equations at the quadrature points of N steps.
+        The unknowns of the steps are w, the parameters theta.
+        """
         f, rule, n, s, P = self.f, self.f.quadrature, len(steps), self.f.stages, self.points
         nq, nd, nf, nm = f.nq, f.nd, len(f.system.inputs), f.nm
         V, lam, v = self.split(w)
@@ -193,15 +192,16 @@ class GalerkinDerivatives:
         return Points(args, o, o_y, o_w, y_s)
 
     def _parts(self, o: np.ndarray) -> list[np.ndarray]:
-        """Split values at quadrature points: momenta, forces, constraints and their rates."""
+        """Split values at quadrature points into momenta, forces, constraints and constraint rates."""
         nd, nm = self.f.nd, self.f.nm
         return np.split(o, np.cumsum([nd, nd, nm]), axis=2)
 
     def left(self, h: np.ndarray, o: np.ndarray) -> np.ndarray:
-        """Return the terms of the step equations that quadrature points contribute.
+        """Combine values o at quadrature points to the left-hand sides of the step equations.
 
-        From o (N, P, no, ...) it makes the equations (N, nw, ...): those of the stages, h at all points but
-        the first, the momentum at the end, and Dh v there.
+        From o (N, P, no, ...) it makes the equations (N, nw, ...): those of the stages, the constraints h at
+        all points but the first, the momentum at the end, and the constraint rates there. The momentum at the
+        start is not included.
         """
         rule, s, n = self.f.quadrature, self.f.stages, len(o)
         m, f, kept, along = self._parts(o)
@@ -215,7 +215,8 @@ class GalerkinDerivatives:
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
         """Convert weights of the step equations to weights of values at quadrature points.
 
-        The weights of o (N, P, no) are those in mu . `left`, with mu (N, nw).
+        For weights mu (N, nw) of the equations that `left` computes from o (N, P, no), the result is the
+        weights of o in their sum.
         """
         rule, s, nd, nm, n = self.f.quadrature, self.f.stages, self.f.nd, self.f.nm, len(mu)
         found = np.zeros((n, self.points, 2 * (nd + nm)))
@@ -231,7 +232,7 @@ class GalerkinDerivatives:
         return found
 
     def residual(self, steps: Steps, at: Points) -> np.ndarray:
-        """Return the residual (N, nw) of the equations of N steps."""
+        """Return the residuals (N, nw) of the equations of N steps, from values `at` their points."""
         f, left = self.f, self.left(steps.h, at.o)
         p, s, nd = steps.x0[:, f.nq : f.nq + f.nd], f.stages, f.nd
         left[:, : s * nd] -= np.tile(p, (1, s))
@@ -242,10 +243,11 @@ class GalerkinDerivatives:
     # -- derivatives --------------------------------------------------------------------------------
 
     def _chained(self, steps: Steps, theta: np.ndarray) -> tuple[Points, np.ndarray, np.ndarray, np.ndarray]:
-        """Return derivatives of solved steps, by the implicit function theorem.
+        """Return derivatives of solved steps by their arguments, by the implicit function theorem.
 
-        The results are the points, the Jacobian of the equations by w (N, nw, nw), the total derivative of y
-        by s (N, P, ny, ns), and that of x_next, then of the multipliers, by s (N, nx + nm, ns).
+        The results are the values at quadrature points, the Jacobian of the equations by the unknowns w (N,
+        nw, nw), the total derivative of the points' arguments y by the step's arguments s (N, P, ny, ns), and
+        that of the next state, then of the multipliers, by s (N, nx + nm, ns).
         """
         f, rule = self.f, self.f.quadrature
         n, s, nq, nd, nm, P = len(steps), f.stages, f.nq, f.nd, f.nm, self.points
@@ -290,8 +292,8 @@ class GalerkinDerivatives:
         return Linearization.of(after[:, :nx], after[:, nx:], self.f.nu)
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return second derivatives of steps, contracted with covectors.
-        They are the Hessian of Z . x_k+1 + zeta . multipliers for each step.
+        """Return second derivatives of N steps, contracted with covectors.
+        They are the Hessian of Z . x_k+1 + zeta . multipliers for each step, by state, input and parameters.
 
         It is the Hessian of o, contracted with the adjoint's weights, along y_s (GA 9).
         """
@@ -313,10 +315,10 @@ class GalerkinDerivatives:
 
 
 class GalerkinEquations(BranchEquations):
-    """Equations of one Galerkin step, for its continuation from length 0.
-
-    The unknowns are V, dt lambda and the velocity v at the step's end. At a share of the step's length
-    prescribed variables have moved by the same share.
+    """Equations of one Galerkin step, for continuation in its length from 0.
+    The unknowns are the stage velocities, the step length times the multipliers, and the velocity at the
+    step's end. If the step is shortened to a share of its length, prescribed variables move by the same
+    share.
     """
 
     def __init__(self, of: GalerkinDerivatives, x: np.ndarray, u: np.ndarray, t: float, dt: float):

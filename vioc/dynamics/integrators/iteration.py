@@ -13,7 +13,7 @@ NEWTON = 60  # largest number of unknowns of Newton's method in symbols
 
 
 def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.Function:
-    """Return a CasADi function that repeats an iteration until its error is rounding.
+    """Return a CasADi function that repeats an iteration until its error is rounding error.
 
     `iterate` is (y, ...) -> (y, result, error), the function (y, ...) -> (result, error). The error is
     infinite where it once fell by less than the factor `contraction`, except by rounding: then the root is
@@ -45,9 +45,8 @@ def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.F
 
 def by_newton(iterate: ca.Function) -> ca.Function | None:
     """Return an iteration of Newton's method for the fixed point of another iteration.
-
-    It serves steps where `iterate`, the other iteration, does not contract.
-    None if its matrix would take a compiler minutes.
+    It serves steps where the other iteration `iterate` does not contract. The result is None if compilation
+    of its matrix would take minutes.
     """
     if iterate.numel_out(0) > NEWTON:
         return None

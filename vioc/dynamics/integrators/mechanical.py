@@ -1,4 +1,4 @@
-"""Base class of all integrators of a mechanism in generalized coordinates.
+"""Base class of all integrators of mechanisms in generalized coordinates.
 
 It defines the layout of state and input, names, units, velocities, energies and frame positions.
 """
@@ -59,7 +59,9 @@ USER = UserPotential, UserForce, UserConstraint, NonholonomicConstraint
 
 
 class MechanicalMap(KernelMap):
-    """Integrator of a mechanism, with state x = [q_d, q_k, p, v_k] and input [u, rho].
+    """Integrator of a mechanism, as a one-step map with state x = [q_d, q_k, p, v_k] and input [u, rho].
+    The state has dynamic and prescribed (kinematic) configurations, momenta and prescribed velocities. The
+    input has forces u, and the next prescribed configurations rho.
 
     Integrators whose states are velocities have v_d in the place of p; `conjugate` says so.
 
@@ -155,7 +157,7 @@ class MechanicalMap(KernelMap):
         return {**own, "wrap": self.wrap, "tolerance": self.tolerance, "backend": self.backend.name}
 
     def with_system(self: Map, system: System) -> Map:
-        """Return the integrator with the same options and parameters for another system."""
+        """Return an integrator with the same options and parameters for another system."""
         return rebuilt(type(self), system, self.dt, self._options, self.parameters)
 
     def _review(self, trajectory: Trajectory) -> None:
@@ -167,9 +169,8 @@ class MechanicalMap(KernelMap):
         return charts(self.system)
 
     def consistent_configuration(self, guess: Any, fixed: Sequence[str] = ()) -> ConstraintReport:
-        """Find a configuration near a guess that fulfils the constraints.
-
-        It is `vioc.consistent_configuration` of the system at the map's parameters.
+        """Find a configuration near a guess that satisfies the constraints.
+        The method is `vioc.consistent_configuration` of the system with the map's parameters.
         """
         return consistent_configuration(self.whole, guess, fixed=fixed, **self.parameters)
 
@@ -201,7 +202,7 @@ class MechanicalMap(KernelMap):
 
     def _check_starts(self, X: np.ndarray, k: int) -> None:
         """Raise `StepError` if constraints are dependent at the start of a step.
-        Such a step is arbitrary.
+        The result of a step from such a configuration would be arbitrary.
         """
         if not self.nm:
             return
@@ -222,14 +223,14 @@ class MechanicalMap(KernelMap):
         return fault and f"{self.system.name}: {fault}"
 
     def _consistent(self, q: Any, v: Any, named: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
-        """Return a start's configuration and velocity (nq,), after a check of constraints."""
+        """Return the configuration and velocity (nq,) of a start, after a check of the constraints."""
         q = as_configuration(self.system, q, "configuration", named)
         v = as_configuration(self.system, v, "velocity")
         check_constraints(self.whole, q, v, self.parameters, self.dt)
         return q, v
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """Return the state of a configuration and velocity; momenta are p = dL/dv.
+        """Return the state with a given configuration and velocity; its momenta are p = dL/dv.
 
         Parameters
         ----------
@@ -262,8 +263,7 @@ class MechanicalMap(KernelMap):
         return None if self.rule is None else self.rule.residual
 
     def _behind(self, q0: Any, q1: Any, u: Any, k: int) -> np.ndarray:
-        """Return the state after a step from configuration q0 to q1.
-
+        """Return the state at the end of a step from configuration q0 to configuration q1.
         Its momentum is p = D2 L_d(q0, q1) + F+ ([T] V-A); k is the index of the step.
         """
         q0 = as_configuration(self.system, q0, "q0")
@@ -275,8 +275,7 @@ class MechanicalMap(KernelMap):
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / h])
 
     def inverse_dynamics(self, q: Any, x0: Any = None, k: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return a start and inputs whose steps pass exactly through given configurations.
-
+        """Return an initial state and inputs whose steps pass exactly through given configurations.
         The results are x0 and U (N, nu) for configurations q (N+1, nq).
 
         Parameters
@@ -300,9 +299,10 @@ class MechanicalMap(KernelMap):
 
     def conditions(self, trajectory: Trajectory) -> StepConditions:
         """Return the condition numbers of the equations of every step of a trajectory.
+        They are those of the Newton matrix M_k+1 and of the constraints' matrix Dh M^-1 Dh' ([S] VII),
+        infinite where a matrix is singular.
 
-        They are those of M_k+1 and Dh M^-1 Dh' ([S] VII), infinite where a matrix is singular. A step warns
-        of a singular M_k+1 itself (`ChartWarning`); these numbers show how close a motion comes to it.
+        A step warns of a singular M_k+1 (`ChartWarning`); these numbers show how close a motion comes to it.
         """
         return conditions(self._variational(), Steps.along(trajectory_of(trajectory)), self.theta)
 
@@ -319,12 +319,12 @@ class MechanicalMap(KernelMap):
 
     @shared
     def poles(self) -> list[int]:
-        """Indices of the first Euler angles of free rotations, in the dynamic variables."""
+        """Indices, among the dynamic variables, of the first of three Euler angles of each free rotation."""
         return [self.system.variables.index(chart.variables[0]) for chart in self._charts]
 
     @shared
     def turning(self) -> list[bool]:
-        """Mask of the dynamic variables that are angles with a nonlinear effect."""
+        """Mask of the dynamic variables that are angles on which the equations depend nonlinearly."""
         bends = bending_variables(self.lagrangian)
         return [self.unit(n) == "rad" and bool(b) for n, b in zip(self.system.dynamic, bends, strict=True)]
 
@@ -394,7 +394,7 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _distances(self) -> dict[str, DistanceConstraint]:
-        """Strings and rods of the mechanism, by name."""
+        """Strings and rods of the mechanism, which are distance constraints, by name."""
         named = zip(self.system.constraint_names, self.system.constraints, strict=True)
         return {name: c for name, c in named if isinstance(c, DistanceConstraint)}
 
@@ -404,7 +404,8 @@ class MechanicalMap(KernelMap):
         return [n for n, c in named if not isinstance(c, VelocityConstraint)]
 
     def _force_rounding(self, dt: float) -> float:
-        """Return the force M eps/dt^2 that rounding of configurations can cause.
+        """Return the error of forces, M eps/dt^2, that rounding of configurations can cause.
+        M are typical masses, eps is the relative rounding error and dt the step length.
 
         A step solves for velocities (q1 - q0)/dt.
         """
@@ -420,13 +421,15 @@ class MechanicalMap(KernelMap):
 
     @shared
     def constraint(self) -> ca.Function:
-        """CasADi function of the holonomic constraints, (q, parameters) -> h and Dh."""
+        """CasADi function of the values h and the Jacobian Dh of the holonomic constraints.
+        Its arguments are (q, parameters).
+        """
         lag, g = self.lagrangian, self.lagrangian.graph
         return ca.Function("h", [g.q_vector, g.parameters], [lag.h, lag.Dh], OPTIONS)
 
     @property
     def whole(self) -> Lagrangian:
-        """Lagrangian with every constraint of the system, including the redundant ones."""
+        """Lagrangian of the system with all its constraints, including redundant ones."""
         return self._whole if self.redundant else self.lagrangian
 
     @shared
@@ -435,16 +438,17 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _all_constraints(self) -> ca.Function:
-        """CasADi function of all constraints, including the redundant ones.
-
-        Its results are h, Dh, `Lagrangian.sizes` and `Lagrangian.directions`.
+        """CasADi function of all constraints of the system, including redundant ones.
+        Its results are the values h, the Jacobian Dh, `Lagrangian.sizes` and `Lagrangian.directions`.
         """
         lag, g = self.whole, self.whole.graph
         outputs = [lag.h, lag.Dh, lag.sizes, lag.directions]
         return ca.Function("h", [g.q_vector, g.parameters], outputs, OPTIONS)
 
     def _impulse_of(self, name: str) -> ca.SX:
-        """Return the impulse of a constraint, of least norm if some are redundant."""
+        """Return an expression of the impulse of one constraint over a step.
+        If some constraints are redundant, the impulses are those of least norm.
+        """
         known = list(self.lagrangian.constraint_names)
         if not self.redundant:
             return self.symbols.multipliers[known.index(name)]
@@ -452,7 +456,7 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _shared_impulses(self) -> ca.SX:
-        """Impulses of all constraints: of those kept in the step, then of those omitted."""
+        """Impulses of all constraints over a step, with redundant constraints last."""
         names, Dh = self.system.constraint_names, self._all_constraints(*self._q_and_parameters)[1]
         kept, rest = (
             Dh[[names.index(n) for n in some], : self.nd] for some in (self.multiplier_names, self.redundant)
@@ -461,9 +465,8 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _directions(self) -> Evaluator:
-        """Evaluator of the constraint gradients, with rounding errors set to zero.
-
-        See `Lagrangian.directions`.
+        """Evaluator of the constraint gradients, in which rounding errors are set to zero.
+        The method `Lagrangian.directions` documents it.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         args = [g.q_vector, g.parameters]
@@ -479,14 +482,14 @@ class MechanicalMap(KernelMap):
 
     @property
     def _velocity_expression(self) -> ca.SX:
-        """Dynamic velocities of a state, made tangent to the constraints."""
+        """Expression of the dynamic velocities of a state, made tangent to the constraints."""
         if self.conjugate == "v":
             return vec.part(self.symbols.x, self.nq, self.nq + self.nd)
         return vec.part(self._tangent_velocity, 0, self.nd)
 
     @shared
     def _tangent_velocity(self) -> ca.SX:
-        """Velocities tangent to the constraints, and the multipliers that project them."""
+        """Expression of the velocities tangent to the constraints, with the projecting multipliers."""
         lag, g, x = self.lagrangian, self.lagrangian.graph, self.symbols.x
         p = ca.SX.sym("p", self.nd)
         # of v only the kinematic rates enter; the dynamic ones are the solution
@@ -533,7 +536,7 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _energy_numbers(self) -> Evaluator:
-        """Evaluator of kinetic and potential energy: (x, parameters) -> both."""
+        """Evaluator of the kinetic and the potential energy from (x, parameters), J."""
         args, energies = [self.symbols.x, self.symbols.parameters], ca.vertcat(*self._energies[:2])
         return Evaluator(ca.Function("energies", args, [energies]))
 
@@ -546,9 +549,8 @@ class MechanicalMap(KernelMap):
         return Evaluator(self.lagrangian.function("force", [self.lagrangian.F]))
 
     def _works(self, run: Trajectory) -> np.ndarray:
-        """Return the work of the generalized forces over each step of a run (N,), in J.
-
-        The midpoint rule integrates it.
+        """Return the work (N,) of the generalized forces over each step of a run, J.
+        The integral is approximated by the midpoint rule.
         """
         q, h = run.x[:, : self.nq], run.step_lengths
         moved = np.diff(q, axis=0)
@@ -582,7 +584,7 @@ class MechanicalMap(KernelMap):
         return T, V, T + V
 
     def _at_rates(self, expression: ca.SX) -> ca.SX:
-        """Rewrite an expression of configurations and rates in the symbols of the map."""
+        """Replace configurations and velocities in an expression by the map's state and input symbols."""
         g = self.lagrangian.graph
         f = ca.Function("at_rates", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
         q, theta = self._q_and_parameters
@@ -606,9 +608,8 @@ class MechanicalMap(KernelMap):
 
 
 def generated(f: KernelMap) -> dict[str, Any] | None:
-    """Return plain data that identifies the generated functions of an integrator.
-
-    None if code of a user is part of it.
+    """Return plain data that identify the generated functions of an integrator in the cache, or None.
+    The result is None if the functions depend on a user's own code.
     """
     system = f.system
     terms = (*system.potentials, *system.forces, *system.constraints)
@@ -621,6 +622,6 @@ def generated(f: KernelMap) -> dict[str, Any] | None:
 
 
 def rebuilt(kind: Any, system: System, dt: float, options: dict, parameters: dict[str, float]) -> Any:
-    """Return an integrator rebuilt from its system, options and parameters (pickling)."""
+    """Return an integrator made from its class, system, options and parameters, when unpickled."""
     f = kind(system, dt, **options)
     return f.trying(**parameters) if parameters != f.parameters else f

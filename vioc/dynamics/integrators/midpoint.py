@@ -1,4 +1,4 @@
-"""Generalized midpoint variational integrator.
+"""Generalized midpoint variational integrator of a mechanism.
 
 It solves [T] (19)-(22), (44)-(46), [S] (28):
 
@@ -114,20 +114,19 @@ class MidpointVI(MechanicalMap):
 
     @shared
     def rule(self) -> MidpointRule:
-        """Equations of a step."""
+        """Discrete equations of a step of the midpoint rule."""
         return MidpointRule(self, self.alpha, self.forcing, self.lagrangian.nonholonomic)
 
     @shared
     def chord(self) -> ChordSolver:
-        """Solver of the discrete equations of a step."""
+        """Solver of the discrete equations of a step, by simplified Newton iteration."""
         inverse = self.rule.inverse_of_mass if self._articulated else None
         return ChordSolver(self.rule, inverse, self._contradiction if self.redundant else None)
 
     @shared
     def _articulated(self) -> bool:
-        """Flag: articulated-body recursions solve a step.
-
-        They do so for long chains with few constraints and soft terms.
+        """Flag, True if recursions over the tree of bodies (articulated-body) solve a step.
+        They are used for long chains with few constraints and soft springs.
         """
         if FEW * self.nm > self.nd or self.lagrangian.depths < LONG:
             return False
@@ -140,10 +139,9 @@ class MidpointVI(MechanicalMap):
 
     @shared
     def _contradiction(self) -> ca.Function:
-        """CasADi function that detects contradictions of redundant constraints.
-
-        (q, parameters) -> 0, or infinity if a redundant h is not zero, or the Dh of another constraint
-        vanishes, to rounding.
+        """CasADi function that detects a contradiction between redundant constraints.
+        Its arguments are (q, parameters). The result is 0, or infinity if a redundant constraint is violated,
+        or the gradient of another constraint vanishes, to rounding.
         """
         q, theta, names = ca.SX.sym("q", self.nq), self.symbols.parameters, self.system.constraint_names
         out, kept = (
@@ -165,9 +163,8 @@ class MidpointVI(MechanicalMap):
             raise self._advised(error, X[error.k - k, : self.nq]) from None
 
     def _advised(self, error: StepError, q: np.ndarray) -> StepError:
-        """Return a step's error with advice on which dependent constraints to omit.
-
-        The advice suits the configuration q.
+        """Return the error of a failed step with advice on which dependent constraints to omit.
+        The advice holds for the configuration q.
         """
         if error.cause != "singular constraints":
             return error
@@ -178,14 +175,15 @@ class MidpointVI(MechanicalMap):
         return error if advice in str(error) else error.saying(f"{error}. {advice}")
 
     def _advice(self, q: np.ndarray) -> str:
-        """Return advice for a step that ends near q, where constraints are dependent."""
+        """Return advice, as text, for a step that ends near a configuration q with dependent constraints."""
         rank, better = left_out(self.whole, q, NEAR, **self.parameters)
         if rank == self.nm and better and set(better) != set(self.redundant):
             return f"MidpointVI(..., redundant={better!r}) leaves out what follows from the others there"
         return PASSING
 
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve a step that no kernel certifies; return the next state and the multipliers.
+        """Solve a step whose root the usual solver cannot prove to be the physical solution.
+        Returned are the next state and the multipliers.
 
         `Driver` tries these solvers in turn and accepts the first error within the tolerance:
 

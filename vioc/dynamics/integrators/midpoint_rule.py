@@ -25,7 +25,9 @@ FORCING = ("symmetric", "left")
 
 
 def as_alpha(alpha: float, forcing: str) -> float:
-    """Return alpha as a float; raise `ModelError` if it or the forcing is not allowed."""
+    """Return alpha as a float; raise `ModelError` if alpha or the forcing is not allowed.
+    Alpha is the point of a step at which the Lagrangian is evaluated, as a fraction of the step.
+    """
     if not 0 <= alpha <= 1:
         raise ModelError(f"alpha: expected a number in [0, 1], got {alpha!r}")
     if forcing not in FORCING:
@@ -52,7 +54,7 @@ class MidpointRule(ChordRule):
         self.lacking = 0.5 if self._left else 0.0
 
     def force_shares(self, dt: Any) -> tuple[Any, Any]:
-        """Return the factors of a force in its impulses at the start and end of a step."""
+        """Return the factors that convert a force to its impulses at a step's start and end."""
         return (dt, 0.0) if self._left else (dt / 2, dt / 2)
 
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts:
@@ -64,7 +66,7 @@ class MidpointRule(ChordRule):
         return ChordParts(balance, momentum, dt * L_q + (minus + plus) * F)
 
     def _middle(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> tuple:
-        """Return the point (q, v, u, t, parameters) at which the Lagrangian is evaluated."""
+        """Return the arguments (q, v, u, t, parameters) at which a step evaluates the Lagrangian."""
         a = self.alpha
         return (1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta
 
@@ -80,10 +82,9 @@ class MidpointRule(ChordRule):
 
     @cached_property
     def _closing(self) -> ca.Function:
-        """CasADi function of a step's constraints, if some are velocity constraints.
-
-        Holonomic ones are h(q1), those on velocities A(q_m) (q1 - q0) with q_m = (q0 + q1)/2
-        (docs/maths/nonholonomic.md, (2)).
+        """CasADi function of the constraint residuals of a step, if there are velocity constraints.
+        A holonomic constraint has the residual h(q1), a velocity constraint A(q_m) (q1 - q0) with q_m = (q0 +
+        q1)/2 (docs/maths/nonholonomic.md, (2)).
         """
         f, theta = self.f, self.f.symbols.parameters
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
@@ -98,8 +99,8 @@ class MidpointRule(ChordRule):
     @cached_property
     def newton_matrix(self) -> ca.Function:
         """CasADi function of the Newton matrix of a step, D2 D1 L_d + D2 F-.
-
-        Its arguments are (q_m, v, u, t, parameters, dt) ([T] (22), [S] (8)).
+        It is the derivative of the momentum balance by the next configuration ([T] (22), [S] (8)). Its
+        arguments are (q_m, v, u, t, parameters, dt).
         """
         lag, g, a, nd = self.f.lagrangian, self.f.lagrangian.graph, self.alpha, self.f.nd
         dt = ca.SX.sym("dt")
@@ -113,9 +114,9 @@ class MidpointRule(ChordRule):
         return self.newton_matrix(*self._middle(q0, q1, u, t, dt, theta), dt)
 
     def of_terms(self, dt: ca.SX) -> ca.SX:
-        """Return the part of Newton's matrix from forces and non-gravity potentials.
-
-        The matrix is D2 D1 L_d + D2 F- (nd, nd).
+        """Return the part of a step's Newton matrix due to forces and to potentials except gravity.
+        The matrix D2 D1 L_d + D2 F- (nd, nd) is the derivative of the momentum balance by the next
+        configuration.
         """
         lag, g, a, nd = self.f.lagrangian, self.f.lagrangian.graph, self.alpha, self.f.nd
         minus, _ = self.force_shares(dt)
@@ -124,10 +125,10 @@ class MidpointRule(ChordRule):
         return (a * by_q + by_v / dt)[:nd, :nd]
 
     def inverse_of_mass(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
-        """Return a fast solver for an approximation of a step's Newton matrix.
+        """Return a fast approximate solver of linear systems with a step's Newton matrix.
 
-        Its matrix is -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt; the terms of order
-        dt^2 are those of springs and dampers.
+        Its matrix is -(M + dt^2 ...)/dt with the mass matrix M, the part of D2 D1 L_d that is not small with
+        dt; the terms of order dt^2 are those of springs and dampers.
         """
         f, lag, h = self.f, self.f.lagrangian, ca.SX.sym("dt")
         rest = -h * self.of_terms(h)

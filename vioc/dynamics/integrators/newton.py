@@ -1,4 +1,4 @@
-"""Numerical solution of one step by continuation in its length.
+"""Numerical solution of one step by continuation in the step length.
 
 The equations of a step have a branch of roots that begins, at length 0, with the velocities of the state. The
 step is the root on that branch (docs/maths/midpoint.md, "Which root is the step"). A kernel certifies the
@@ -40,9 +40,9 @@ TURN = 0.5  # largest angle of one share: along it the matrix changes by half at
 
 
 class Linearized(NamedTuple):
-    """Residual and Jacobian of the equations of a step at one iterate.
-
-    The equations are r(w) + G lambda = 0, g(w) = 0 with w (n,); multipliers enter linearly.
+    """Residual and Jacobian of the equations of a step at one iterate w, lambda.
+    The equations are r(w) + G lambda = 0, g(w) = 0 with unknown rates w (n,); the multipliers lambda enter
+    linearly.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Linearized(NamedTuple):
 
 
 class BranchRoot(NamedTuple):
-    """Root of a step's equations, or the last iterate of a search that failed.
+    """Root of a step's equations at a fraction of its length, or the last iterate of a failed search.
 
     Attributes
     ----------
@@ -80,9 +80,8 @@ class BranchRoot(NamedTuple):
 
 
 class BranchEquations(ABC):
-    """Equations of one step for every fraction of its length, for continuation.
-
-    The unknowns are rates w, such as velocities.
+    """Equations of one step for every fraction of its length, which continuation follows.
+    The unknowns are rates w, such as velocities, and multipliers.
 
     Attributes
     ----------
@@ -113,26 +112,24 @@ class BranchEquations(ABC):
 
     @abstractmethod
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
-        """Return residual and Jacobian for a fraction `share` in (0, 1] of the step."""
+        """Return residual and Jacobian at the rates w, for the fraction `share` in (0, 1] of the step."""
 
     def reason(self, found: BranchRoot) -> str:
-        """Return as text why the branch of roots folds; empty if not known."""
+        """Return a text that explains why the branch of roots has a fold; empty if not known."""
         return ""
 
     @abstractmethod
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        """Return the error that explains why step k has no solution; None if not known.
-
-        The search ended at `found`; `where` is the beginning of the text.
+        """Return the error that explains why step k has no solution, or None if the cause is unknown.
+        The search ended at the root `found`; `where` is the beginning of the text.
         """
 
 
 def solve_step(
     equations: BranchEquations, k: int, t: float, tolerance: float, begun: BranchRoot | None = None
 ) -> BranchRoot:
-    """Solve step k, at time t, along the branch of roots that begins at the state.
-
-    If `begun` is given, the branch is followed from there.
+    """Solve step k on the branch of roots that begins at its state, for length 0.
+    If the root `begun` is given, the branch is followed from this root.
 
     Raises
     ------
@@ -183,9 +180,9 @@ def solve_step(
 
 
 def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | None = None) -> BranchRoot:
-    """Follow the branch of roots to the largest fraction of the step that it reaches.
-
+    """Follow the branch of a step's roots to the largest fraction of its length that it reaches.
     The branch begins at length 0, or at its root `begun`. Each root is extrapolated to the guess of the next.
+
     A share is accepted only if Newton's corrections contract so fast that no other root is near, and if the
     matrix has changed so little since the last root that it is regular in between. The matrix is also
     singular in between where constraints become dependent and the branch passes straight through that
@@ -246,7 +243,7 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
 
 
 def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: np.ndarray | None) -> bool:
-    """Return whether the branch of roots turns away from the line to the last root.
+    """Return whether the branch of roots turns away from the straight line through its last roots.
 
     Another branch that crosses near a singular position also has roots near that line, but another direction.
     The direction is the derivative of the root by the share, from the matrix at the root `at`.
@@ -268,9 +265,8 @@ def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: 
 def rate_by_share(
     equations: BranchEquations, w: np.ndarray, multipliers: np.ndarray, share: float
 ) -> np.ndarray:
-    """Return the derivative of the step equations by the fraction of the step length.
-
-    It is taken at w and multipliers.
+    """Return the derivative of a step's residual by the fraction of the step length.
+    The unknowns, the rates w and the multipliers, are constant in this derivative.
     """
     n, by = len(w), DIFFERENCE * share
     now, less = equations(w, share), equations(w, share - by)
@@ -279,7 +275,7 @@ def rate_by_share(
 
 
 def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tolerance: float) -> bool:
-    """Return whether the branch of roots has a fold just after the last root.
+    """Return whether the branch of roots has a fold just after the root `last`.
 
     Roots further along the branch then have smaller shares. The next root is sought in a plane across the
     branch, where the matrix with the share as an unknown is regular at a fold. Past the fold the determinant
@@ -326,7 +322,7 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
 
 
 def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
-    """Return whether a matrix that changes little stays regular between two roots.
+    """Return whether all matrices on the line between two matrices are regular.
 
     The test is the spectral radius of the relative change, which does not depend on units. If it is below 1,
     all matrices on the straight line between are regular; beyond one fold, or two, it is not.
@@ -350,9 +346,10 @@ def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoo
 
 
 def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
-    """Return the sign of the step matrix's determinant at length 0, or 0 if singular.
+    """Return the sign of the determinant of a step's matrix, or 0 if the matrix is singular.
 
-    The sign of a singular matrix would be noise.
+    The test of singularity scales rows and columns by `weights`. The sign of a singular matrix would be
+    noise.
     """
     m = len(matrix) - len(weights)
     scaled = matrix / np.outer(*2 * [np.concatenate([weights, np.ones(m)])])
@@ -367,10 +364,11 @@ def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
 def newton(
     equations: BranchEquations, w: np.ndarray, share: float, tolerance: float
 ) -> tuple[BranchRoot, np.ndarray | None, int]:
-    """Solve the equations by Newton's method from w, while its corrections contract.
+    """Solve the equations of a step by Newton's method, as long as its corrections contract.
+    The method starts from the rates w, for the fraction `share` of the step. The results are the root, the
+    matrix there, and the number of evaluations.
 
-    The results are the root, the matrix there, and the number of evaluations. The matrix is None where no
-    root was found, and the error infinite where corrections do not contract.
+    The matrix is None where no root was found, and the error infinite where corrections do not contract.
     """
     n, lam, last = len(w), np.zeros(0), np.inf
     for count in range(1, CORRECTIONS + 1):
@@ -397,8 +395,7 @@ def newton(
 def singular_ahead(
     J: np.ndarray, names: tuple[str, ...], found: BranchRoot, dt: float, k: int, where: str, advice: str
 ) -> StepError | None:
-    """Return the error if a branch ends because constraints become dependent, or None.
-
+    """Return an error if the branch of roots ends where constraints become dependent, or None.
     `J` is the Jacobian of the constraints (m, n) at its last root, where rows within `NEAR` of 0 are 0.
     """
     if not found.share > 0 or not np.isfinite(J).all():
@@ -431,7 +428,7 @@ def dependent_constraints(
     error: float,
     tolerance: float = RANK_TOLERANCE,
 ) -> StepError | None:
-    """Return the error for constraints with a rank-deficient Jacobian, or None."""
+    """Return an error that names dependent constraints if their Jacobian J loses rank, else None."""
     infinite = [name for name, row in zip(names, J, strict=True) if not np.isfinite(row).all()]
     if infinite:
         return StepError(

@@ -1,4 +1,4 @@
-"""First guess of a step's end, from its state and input alone.
+"""First guess of the configuration at a step's end, from the state and input at its start.
 
 With v from the Legendre transform and a from the continuous equations of motion at (q_k, v),
 
@@ -31,12 +31,12 @@ FAR = 1.0  # rad: sines and cosines of an angle have the Lipschitz constant 1
 
 
 def motion(f: MechanicalMap) -> ca.Function:
-    """CasADi function of velocities, accelerations and multipliers at a step's start.
+    """CasADi function of velocities, accelerations and multipliers at the start of a step.
 
-    It is (x, u, t, dt, parameters) -> velocities, accelerations (nd,), multipliers (nm,). Kinematic variables
-    move at their mean rate over the step. Velocities and accelerations fulfil the constraints, whose forces
-    on the dynamic variables are -Dh' times the multipliers. Recursions over the tree invert the mass matrix
-    in O(n). The function is built once for a map and its copies.
+    The function is (x, u, t, dt, parameters) -> velocities, accelerations (nd,), multipliers (nm,). Kinematic
+    variables move at their mean rate over the step. Velocities and accelerations fulfil the constraints,
+    whose forces on the dynamic variables are -Dh' times the multipliers. Recursions over the tree invert the
+    mass matrix in O(n). The function is built once for a map and its copies.
     """
     if "motion" not in f.built:
         f.built["motion"] = _motion(f)
@@ -74,11 +74,12 @@ def _motion(f: MechanicalMap) -> ca.Function:
 
 
 def far(reach: Any, turning: Iterable[bool]) -> Any:
-    """Return infinity if the first guess may turn an angle by over 1 rad, else 0.
+    """Return infinity if the first guess may turn an angle by more than 1 rad, else 0.
+    The argument `reach` bounds the displacements of the variables; `turning` is the mask of angles. The limit
+    is `FAR`.
 
-    The limit is `FAR`. Sines and cosines of angles, and so the step's matrix, change by no more than the
-    angle along the way. If that is less than a sixth of a turn, tests at the guess hold all the way to it.
-    `reach` bounds the displacements of the variables.
+    Sines and cosines of angles, and so the step's matrix, change by no more than the angle along the way. If
+    that is less than a sixth of a turn, tests at the guess hold all the way to it.
     """
     at = [i for i, turns in enumerate(turning) if turns]
     if not at:
@@ -87,7 +88,7 @@ def far(reach: Any, turning: Iterable[bool]) -> Any:
 
 
 def bending_variables(lag: Lagrangian) -> np.ndarray:
-    """Return a mask (nd,) of dynamic variables that enter the equations nonlinearly.
+    """Return a mask (nd,) of the dynamic variables on which the equations depend nonlinearly.
 
     Second differences at random states and parameters detect them. The angle of a wheel about its axis of
     symmetry is none of them, nor the heading of a vehicle on a plane, nor an angle with a spring alone.
@@ -114,9 +115,9 @@ def bending_variables(lag: Lagrangian) -> np.ndarray:
 
 
 def predicted(f: MechanicalMap) -> ca.Function:
-    """CasADi function of the first guess of a step's end, with accelerations.
-
-    (x, u, t, dt, parameters) -> guess (nd,) of the dynamic configurations, and the result of `far`.
+    """CasADi function of the first guess of a step's end, which includes accelerations.
+    Its arguments and results are (x, u, t, dt, parameters) -> guess (nd,) of the dynamic configurations, and
+    a flag, infinity if an angle may turn far (`far`).
     """
     args = x, _, _, dt, _ = motion(f).sx_in()
     v, a, _ = motion(f)(*args)
@@ -126,7 +127,7 @@ def predicted(f: MechanicalMap) -> ca.Function:
 
 
 def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
-    """CasADi function of the first guess of a step's end, also for stiff springs.
+    """CasADi function of the first guess of a step's end, for systems that may have stiff springs.
 
     `far` also tests the roots of these steps. If accelerations move an angle farther than velocities do, by
     more than `STIFF`, springs are stiff for the step: the guess omits the accelerations, and the step's

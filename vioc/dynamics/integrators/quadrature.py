@@ -16,7 +16,7 @@ POINTS = ("gauss", "lobatto")
 
 @dataclass(frozen=True)
 class Quadrature:
-    """Points, weights and stage coefficients of a quadrature with s stages.
+    """Points, weights and coefficients of a quadrature rule with s stages in [0, 1].
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Quadrature:
 
     @property
     def spacing(self) -> float:
-        """Largest distance between neighbouring points, including both ends of the step."""
+        """Largest distance between neighbouring quadrature points, including 0 and 1."""
         return float(np.diff([0.0, *self.c, 1.0]).max())
 
     @property
@@ -43,20 +43,20 @@ class Quadrature:
         return len(self.b)
 
     def values(self, at: np.ndarray) -> np.ndarray:
-        """Return values of Lagrange's polynomials with nodes c at points (m, s)."""
+        """Return the values (m, s) of the Lagrange polynomials of the quadrature points at m points."""
         return values(self.c, at)
 
 
 def values(c: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return values of Lagrange's polynomials with nodes c at points (m, len(c))."""
+    """Return the values (m, len(c)) of the Lagrange polynomials with nodes c at m points."""
     return np.array([[_lagrange(c, j)(t) for j in range(len(c))] for t in at])
 
 
 @lru_cache
 def quadrature(points: str, stages: int) -> Quadrature:
-    """Return the coefficients of Gauss's or Lobatto's quadrature.
-
-    Gauss's points have order 2 s; Lobatto's have order 2 s - 2 and include both ends of a step.
+    """Return the points, weights and coefficients of a Gauss or Lobatto quadrature.
+    With s stages, Gauss's points have order 2 s; Lobatto's have order 2 s - 2 and include both ends of a
+    step.
     """
     s = stages
     if points == "gauss":

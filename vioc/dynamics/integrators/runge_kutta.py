@@ -1,4 +1,4 @@
-"""Runge-Kutta methods on the continuous dynamics of a mechanism.
+"""Runge-Kutta methods for the continuous equations of motion of a mechanism.
 
 They serve for comparison with variational integrators. The accelerations are those of [T] (29), with
 constraints (36); the state is q and dq. Constraints act on the accelerations only, so the configuration
@@ -31,7 +31,7 @@ DETERMINED = 64 * np.finfo(float).eps
 
 
 class RungeKutta(ExplicitMap, MechanicalMap):
-    """Runge-Kutta method on the accelerations of a mechanism, as a one-step map.
+    """Runge-Kutta integrator of a mechanism in velocities and accelerations, as a one-step map.
 
     Parameters
     ----------
@@ -100,10 +100,12 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _acceleration(self) -> ca.Function:
-        """CasADi function of a stage's accelerations, at constant kinematic velocities.
+        """CasADi function of the accelerations of a stage, at constant rates of prescribed variables.
+        Its arguments and results are (q, v, u, t, parameters) -> accelerations (nd,), multipliers lambda_c,
+        residual norm.
 
-        (q, v, u, t, parameters) -> a (nd,), lambda_c, residual. The residual is that of the solved equations,
-        which is not small if their matrix is singular. Times dt^2 it is an error of q, as in `_defect`.
+        The residual is that of the solved equations, which is not small if their matrix is singular. Times
+        dt^2 it is an error of q, as in `_defect`.
         """
         lag, c, nd = self.lagrangian, self.continuous, self.nd
         still = ca.SX.zeros(self.nq)
@@ -114,9 +116,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         return lag.function("acceleration", [ca.densify(a), ca.densify(multipliers), self._size_of(rows)])
 
     def _size_of(self, rows: ca.SX) -> ca.SX:
-        """Return the norm of a stage's residual; infinity near singular constraints.
-
-        There rounding of q and v decides the accelerations, however small the residual is.
+        """Return the norm of a stage's residual, or infinity if constraints are nearly singular.
+        Near singular constraints, rounding of q and v determines the accelerations, however small the
+        residual is.
         """
         size = _norm(rows / self._row_scale)
         determined = ca.mmin(self.continuous.independence) > DETERMINED if self.nm else 1
@@ -124,9 +126,10 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @property
     def _row_scale(self) -> ca.SX:
-        """Scale of a stage's residuals: their change, times dt^2, per unit error of q.
+        """Scales of a stage's equations, by which their residuals are divided.
 
-        Errors of q are relative to its natural size + |q|.
+        A scale is the change of the residual, times dt^2, due to a unit error of q. Errors of q are relative
+        to its natural size + |q|.
         """
         lag, nd = self.lagrangian, self.nd
         size = ca.DM(lag.natural_sizes) + ca.fabs(lag.graph.q_vector)
@@ -136,7 +139,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     @shared
     def stage_rows(self) -> tuple[ca.SX, ca.SX, ca.SX]:
         """Equations of a stage, with its accelerations and multipliers as unknowns.
-        Shapes are (nd + nm,), (nd,) and (nm,).
+        Shapes of equations, accelerations and multipliers are (nd + nm,), (nd,) and (nm,).
         """
         c, a = self.continuous, ca.SX.sym("a", self.nd)
         full = ca.vertcat(a, ca.SX.zeros(self.nk))
@@ -145,9 +148,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _jump(self) -> ca.Function:
-        """CasADi function of the jump of dynamic velocities when kinematic ones jump.
-
-        (q, jump of v_k, parameters) -> jump of v_d, impulse of the constraints.
+        """CasADi function of the jump of dynamic velocities when velocities of prescribed variables jump.
+        Its arguments and results are (q, jump of v_k, parameters) -> jump of v_d, impulse of the constraints,
+        where v_d are dynamic and v_k prescribed velocities.
         """
         lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
         given = ca.SX.sym("dv_k", self.nk)
@@ -156,9 +159,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _defect(self) -> ca.Function:
-        """CasADi function of the residual norm of a stage.
-
-        (q, v, u, t, parameters, a, lambda_c) -> norm, which times dt^2 is an error of q.
+        """CasADi function of the residual norm of a stage's equations of motion.
+        Its arguments and results are (q, v, u, t, parameters, a, lambda_c) -> norm, for accelerations a and
+        multipliers lambda_c. The norm times dt^2 is an error of q.
         """
         rows, a, multipliers = self.stage_rows
         return self.lagrangian.function("defect", [self._size_of(rows)], [a, multipliers])
@@ -187,7 +190,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def full_step(self) -> ca.Function:
-        """CasADi function of one step, with the jump and the stages that it consists of.
+        """CasADi function of one step, whose results include the velocity jump and all stages.
 
         (x, u, t, dt, parameters) -> x_next, multipliers, error, jump, stages. The last two are (jump of v_d,
         impulse) (nd + nm,), and (a_i, lambda_i) of every stage as the columns of (nd + nm, stages).
@@ -242,9 +245,8 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         return ca.Function("step", args, self.full_step(*args)[:3])
 
     def _refused(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Raise a `StepError` that explains why the step cannot be taken.
-
-        There is no other way to take the step.
+        """Raise a `StepError` that explains why a Runge-Kutta step cannot be taken.
+        There is no other solver for such a step.
         """
         x_next, _, error, *_ = self._full_step_numbers(x, u, np.array([t]), np.array([dt]), self.theta)
         residual = float(error[0, 0])
@@ -309,8 +311,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
 
 def _norm(rows: ca.SX) -> ca.SX:
-    """Return the 2-norm, smoothed at zero so that it is differentiable.
-
-    NaN remains NaN.
+    """Return the 2-norm of a vector, smoothed at zero so that it is differentiable.
+    If an entry is NaN, the result is NaN.
     """
     return ca.sqrt(ca.sumsqr(rows) + 1e-60)

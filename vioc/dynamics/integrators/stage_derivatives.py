@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SolvedRows:
-    """Derivatives of one solved implicit equation R(y, w) = 0 along N steps.
+    """Derivatives of the solution w of an implicit equation R(y, w) = 0, along N steps.
+    The equation is that of one Runge-Kutta stage, or of the velocity jump at a step's start.
 
     Attributes
     ----------
@@ -48,7 +49,7 @@ class SolvedRows:
 
 @dataclass(frozen=True)
 class StageFirstOrder:
-    """First derivatives of N steps, and intermediate results for the second order."""
+    """First derivatives of N Runge-Kutta steps, with intermediate results for second derivatives."""
 
     linearization: Linearization
     h: np.ndarray
@@ -58,7 +59,7 @@ class StageFirstOrder:
 
 
 class StageDerivatives:
-    """First and second derivatives of the steps of a Runge-Kutta method."""
+    """First and second derivatives of the steps of a Runge-Kutta integrator."""
 
     def __init__(self, f: RungeKutta):
         self.f = f
@@ -73,7 +74,7 @@ class StageDerivatives:
         self._jump, self._jump_second = _derivatives("jump", R, y, w, args)
 
     def first(self, steps: Steps, theta: np.ndarray, jump: np.ndarray, stages: np.ndarray) -> StageFirstOrder:
-        """Return the first derivatives of N steps.
+        """Return the first derivatives of N Runge-Kutta steps by state, input and parameters.
 
         Parameters
         ----------
@@ -146,8 +147,9 @@ class StageDerivatives:
         return StageFirstOrder(Linearization.of(x_s, mult_s, f.nu), h, k, solved_jump, done)
 
     def second(self, first: StageFirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return second derivatives of steps, contracted with covectors.
-        They are the Hessian of z . x_next + zeta . multipliers for each step.
+        """Return second derivatives of N Runge-Kutta steps, contracted with covectors.
+        They are the Hessian of z . x_next + zeta . multipliers for each step, where z and zeta are rows of
+        the covectors.
 
         No third-order tensor is formed. The stages are visited from the last to the first: z, zeta and later
         stages weight w_i by omega_i. The adjoint S_i' eta_i = -omega_i then adds (y, w)_s' D^2(eta_i . R_i)
@@ -181,9 +183,8 @@ class StageDerivatives:
 
 
 def _derivatives(name: str, R: ca.SX, y: ca.SX, w: ca.SX, args: list[ca.SX]):
-    """Return evaluators of the first and second derivatives of an implicit equation.
-
-    They are the Jacobians of R by y and w, and the Hessian of eta . R by (y, w).
+    """Return evaluators of the first and second derivatives of an equation R(y, w) = 0.
+    They are the Jacobians of R by y and w, and the Hessian of eta . R by (y, w), for weights eta.
     """
 
     def hessian() -> ca.Function:
@@ -215,9 +216,10 @@ def _solve(S: np.ndarray, rhs: np.ndarray, k: np.ndarray) -> np.ndarray:
 
 
 def _jump_rows(f: RungeKutta) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX]:
-    """Return the equations (nd + nm,) of a jump of the velocities, and their symbols.
+    """Return the equations (nd + nm,) of a velocity jump at a step's start, and their symbols.
 
-    The jump by impulses at a fixed configuration has (M dv)_d = Dh_d' impulse, Dh dv = 0.
+    The jump dv due to impulses at a fixed configuration satisfies (M dv)_d = Dh_d' impulse, Dh dv = 0, for
+    mass matrix M and constraint Jacobian Dh.
     """
     lag, impulse = f.lagrangian, f.continuous.multipliers
     mine, given = ca.SX.sym("dv", f.nd), ca.SX.sym("dv_k", f.nk)

@@ -1,4 +1,4 @@
-"""Exact first and second derivatives of steps of any variational integrator.
+"""Exact first and second derivatives of the steps of any variational integrator.
 
 They are computed along whole trajectories at once. With y = (q_k, q_k+1, u, parameters, lambda_k) a step is
 
@@ -39,7 +39,7 @@ ROWS = 1 << 15  # directional derivatives evaluated at once, which limits the me
 
 @dataclass(frozen=True)
 class StepFirstOrder:
-    """First derivatives of N steps, and intermediate results for the second order.
+    """First derivatives of N variational steps, with intermediate results for second derivatives.
 
     Attributes
     ----------
@@ -60,7 +60,9 @@ class StepFirstOrder:
 
 
 class StepDerivatives:
-    """First and second derivatives of the steps of a variational rule."""
+    """First and second derivatives of the steps that a variational rule defines.
+    A variational rule is an object with the discrete equations of a step.
+    """
 
     def __init__(self, rule: VariationalRule):
         f = self.f = rule.f
@@ -78,8 +80,9 @@ class StepDerivatives:
         args = [*parts, t, dt]
 
         def columns(name: str, of: ca.SX, args: list[ca.SX]) -> ca.Function:
-            """Return the CasADi function of an expression's Jacobian.
-            If that would be too long, it is the function of the Jacobian times a direction.
+            """Return a CasADi function of the Jacobian of an expression.
+            If the Jacobian has too many operations, the function returns its product with a direction
+            instead.
             """
             along = ca.Function(name, [*args, d], [ca.jtimes(of, y, d)], {"cse": True})
             if along.n_instructions() * self.ny > (WHOLE if f.backend.name == "virtual" else COMPILED):
@@ -96,9 +99,8 @@ class StepDerivatives:
         self._second = Evaluator(f.backend.program(second, "second"))
 
     def of_map(self, f: MechanicalMap) -> MapDerivatives:
-        """Return the derivatives of a map whose steps this rule defines.
-
-        They are taken at the map's parameters.
+        """Return the derivatives of a one-step map whose steps have these equations.
+        They are evaluated at the map's parameters.
         """
         return MapDerivatives(
             f,
@@ -108,9 +110,9 @@ class StepDerivatives:
         )
 
     def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:
-        """Return the Jacobians (N, rows, ny) of an expression along N steps.
+        """Return the Jacobians (N, rows, ny) of an expression along N steps, column by column if long.
 
-        All entries are NaN for a step with an infinite one, since infinity times 0 would look singular.
+        If an entry is infinite, all entries of the step are NaN, since infinity times 0 would look singular.
         """
         n, ny, program = len(args[0]), self.ny, evaluate.program
         whole = len(program.shapes_in) == len(args)
@@ -130,7 +132,7 @@ class StepDerivatives:
         return columns
 
     def first(self, steps: Steps, theta: np.ndarray) -> StepFirstOrder:
-        """Return the first derivatives of N solved steps.
+        """Return the first derivatives of N solved steps by state, input and parameters.
 
         Raises
         ------
@@ -175,8 +177,9 @@ class StepDerivatives:
         return StepFirstOrder(lin, args, y_s, P[:, :, y1d], saddle)
 
     def second(self, first: StepFirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return second derivatives of steps, contracted with covectors.
-        They are the Hessian of z . x_k+1 + zeta . lambda_k for each step.
+        """Return second derivatives of N steps, contracted with covectors.
+        They are the Hessian of z . x_k+1 + zeta . lambda_k for each step, where z and zeta are rows of the
+        covectors.
 
         No third-order tensor is formed ([S] (16)-(32)). With the adjoint (mu, nu) of the implicit equations
         the second derivatives of q_k+1 and lambda_k cancel, and the Hessian of mu . r + z_p . P + nu . h

@@ -1,4 +1,4 @@
-"""Numerical values of the equations of a variational step, and causes of failure.
+"""Numerical evaluation of the equations of a variational step, and causes of failure.
 
 They are solved by continuation (newton.py); the causes are those of [S] VII.
 """
@@ -38,9 +38,8 @@ TURNED = 0.1  # cosine between constraint directions at both ends, near a quarte
 
 
 class ResidualBlocks(NamedTuple):
-    """Residuals and Jacobian blocks of the equations of one step or N steps.
-
-    They are taken at the dynamic configurations z = q_k+1.
+    """Residuals and Jacobian blocks of the equations of one step, or of N steps.
+    They are evaluated at given next configurations of the dynamic variables, z = q_k+1.
 
     Attributes
     ----------
@@ -63,8 +62,8 @@ class ResidualBlocks(NamedTuple):
 
 class BlockEvaluator:
     """Evaluator of residuals and Jacobian blocks of a variational integrator's steps.
-
-    It takes (x, u, t, dt, parameters, z) of one step, or of N steps as rows.
+    Its arguments are (x, u, t, dt, parameters, z) of one step, or of N steps as rows; z are the next dynamic
+    configurations.
     """
 
     def __init__(self, rule: VariationalRule):
@@ -83,9 +82,8 @@ class BlockEvaluator:
 
     @cached_property
     def along_branch(self) -> Evaluator:
-        """Evaluator of the equations of a step that is shortened to a fraction `share`.
-
-        The matrix is transposed.
+        """Evaluator of the equations of a step that is shortened to a fraction `share` of its length.
+        The matrix among its results is transposed.
 
         Outputs are those of `Linearized`. Arguments are (x, u, t, dt, parameters, h(q_k), w, share), with the
         mean velocity w over the share.
@@ -111,12 +109,13 @@ class BlockEvaluator:
 
 
 class StepEquations(BranchEquations):
-    """Equations of one step from a state, for continuation in the step length.
+    """Equations of one variational step, for continuation in the step length.
+    The unknown is the mean velocity w = (q_k+1 - q_k) / dt.
 
-    The unknown is the mean velocity w = (q_k+1 - q_k) / dt. At a share of the step's length prescribed
-    variables have moved by the same share, and a violation of the constraints at the start has decreased by
-    the same share: h(q_k+1) = (1 - share) h(q_k). `advice` returns a remedy for a step that ends near a
-    configuration with dependent constraints.
+    If the step is shortened to a share of its length, prescribed variables move by the same share, and a
+    violation of the constraints at the start decreases by the same share: h(q_k+1) = (1 - share) h(q_k).
+
+    `advice` returns a remedy for a step that ends near a configuration with dependent constraints.
     """
 
     def __init__(
@@ -142,7 +141,9 @@ class StepEquations(BranchEquations):
         self._bound = program.bind_map([*map(np.ascontiguousarray, given), self._w, self._share], 1)
 
     def _begins(self) -> np.ndarray:
-        """Return the velocities of a state; those of least norm at singular coordinates."""
+        """Return the velocities of the state at the step's start.
+        Where the mass matrix is singular, they are the velocities of least norm.
+        """
         f = self.f
         v = f.velocities(self.x)
         if np.isfinite(v).all():
@@ -153,7 +154,9 @@ class StepEquations(BranchEquations):
         return np.linalg.lstsq(M[: f.nd, : f.nd] / np.outer(root, root), p / root, rcond=1e-9)[0] / root
 
     def end(self, w: np.ndarray, share: float) -> np.ndarray:
-        """Return the configuration q_k+1 (nq,) that a mean velocity leads to."""
+        """Return the configuration (nq,) at the end of a step with mean velocity w.
+        The step is shortened to the fraction `share` of its length.
+        """
         f = self.f
         nd, rho = f.nd, self.u[len(f.system.inputs) :]
         held = self.x[nd : f.nq]
@@ -173,7 +176,7 @@ class StepEquations(BranchEquations):
         return Linearized(residual.copy(), matrix.reshape(len(residual), -1).copy())
 
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        """Return the error for a step without solution, with its cause.
+        """Return the error that explains why a step has no solution, or None if the cause is unknown.
 
         Causes ([S] VII) are ``"not finite"`` (a potential, force or constraint is not finite), ``"singular
         M"`` (M_k+1 is singular: coordinates are singular, or the step is too long), ``"singular
@@ -234,7 +237,7 @@ class StepEquations(BranchEquations):
         )
 
     def _not_finite(self, found: BranchRoot) -> str | None:
-        """Return which term is not finite at the start or middle of a step, or None."""
+        """Return a text that names a term that is not finite at a step's start or middle, or None."""
         f, x, nf = self.f, self.x, len(self.f.system.inputs)
         forces, q0 = self.u[:nf], x[: f.nq]
         points = [(q0, np.concatenate([f.velocities(x), x[f.nq + f.nd :]]), "the step's start")]

@@ -1,4 +1,4 @@
-"""Exact first and second derivatives of midpoint steps along trajectories.
+"""Exact first and second derivatives of steps of the generalized midpoint rule.
 
 They are those of [S] IV-VI. CasADi provides the second and third derivatives of the Lagrangian at the
 midpoints. The block algebra of [S] (10)-(32) runs on stacked matrices in LAPACK and BLAS. The derivatives
@@ -41,7 +41,7 @@ AT_ONCE = 4 * CACHED  # number of these in C, which takes steps one after the ot
 
 @dataclass(frozen=True)
 class TreeFirstOrder:
-    """First derivatives of a group of steps, and intermediate results for second ones.
+    """First derivatives of a group of midpoint steps, with intermediate results for second derivatives.
 
     Attributes
     ----------
@@ -62,9 +62,8 @@ class TreeFirstOrder:
 
 class StructuredLinearization:
     """First and second derivatives of the steps of the generalized midpoint rule.
-
-    `AncestorPairs` computes the part of the tree's kinetic energy and gravity; CasADi differentiates other
-    potentials, forces, constraints and declared parameters.
+    Recursions over pairs of bodies (`AncestorPairs`) compute the terms of kinetic energy and gravity; CasADi
+    differentiates other potentials, forces, constraints and declared parameters.
     """
 
     def __init__(self, rule: MidpointRule):
@@ -136,7 +135,9 @@ class StructuredLinearization:
         self.start_args, self.start_size = (q, lam, theta), nq + nm + np_
 
     def end_args(self, q0: np.ndarray, q1: np.ndarray) -> list[np.ndarray]:
-        """Return the configurations on which a step's constraints depend."""
+        """Return the configurations on which the constraint residuals of a step depend.
+        They are q1, the end of the step, and with velocity constraints also q0, its start.
+        """
         return [q0, q1] if self.drags else [q1]
 
     # -- terms other than the tree's --------------------------------------------------------------
@@ -147,26 +148,29 @@ class StructuredLinearization:
 
     @cached_property
     def _constant_F_u(self) -> np.ndarray | None:
-        """Derivative dF/du of the forces if constant, as for forces on joints; else None."""
+        """Derivative dF/du of the forces by the inputs if it is constant, else None.
+        It is constant, for example, for forces on joints.
+        """
         return np.array(ca.DM(self._F_u)).reshape(self._F_u.shape) if self._F_u.is_constant() else None
 
     @cached_property
     def _has_terms(self) -> bool:
-        """Flag: there are forces or potentials, besides gravity, that depend on the state."""
+        """Flag, True if forces, or potentials other than gravity, depend on the state."""
         lag, g = self.f.lagrangian, self.f.lagrangian.graph
         parts = (lag.stiffness, ca.jacobian(lag.F, ca.vertcat(g.q_vector, g.v_vector)))
         return any(ca.sparsify(part).nnz() for part in parts)
 
     @cached_property
     def curved(self) -> bool:
-        """Flag: terms besides tree energy and constraints have nonzero second derivatives."""
+        """Flag, True if terms other than tree energy and constraints have second derivatives.
+        These terms are forces, potentials and declared parameters.
+        """
         return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
-        """Return first derivatives of the momentum balance and of the next momentum.
-
-        Those by q_k and q_k+1 are without the part of the tree, and exist only if `_has_terms`. Those by
-        parameters are complete.
+        """Return derivatives of a step's momentum balance and next momentum, without the tree's terms.
+        The derivatives by q_k and q_k+1 are those of forces and potentials, without kinetic energy and
+        gravity, and exist only if `_has_terms`. The derivatives by parameters are complete.
         """
         f, a = self.f, self.rule.alpha
         lag, g = f.lagrangian, f.lagrangian.graph
@@ -186,9 +190,8 @@ class StructuredLinearization:
     @cached_property
     def _second_terms(self) -> ca.SX:
         """Hessian of the weighted step equations, without the kinetic energy of the tree.
-
-        It is that of mu . balance + z . momentum by (q_k, q_k+1, forces, parameters), without the part of the
-        tree.
+        The weighted sum is mu . balance + z . momentum, with the momentum balance and the next momentum of a
+        step. Its variables are (q_k, q_k+1, forces, parameters).
         """
         f, a = self.f, self.rule.alpha
         h, mu, z = self._directions
@@ -219,9 +222,8 @@ class StructuredLinearization:
     # -- whole trajectories -----------------------------------------------------------------------
 
     def of_map(self, f: MechanicalMap) -> MapDerivatives:
-        """Return the derivatives of a map whose steps this rule defines.
-
-        They are taken at the map's parameters.
+        """Return the derivatives of a one-step map whose steps are those of this midpoint rule.
+        They are evaluated at the map's parameters.
         """
         return MapDerivatives(
             f,
@@ -232,7 +234,9 @@ class StructuredLinearization:
         )
 
     def linearize(self, steps: Steps, theta: np.ndarray) -> Linearization:
-        """Return the linearizations of all steps."""
+        """Return the Jacobians of the next state and the multipliers of all steps.
+        They are derivatives by state, input and parameters.
+        """
         f, np_ = self.f, len(theta)
         columns = f.nx, f.nu, np_
         shapes = [*((f.nx, c) for c in columns), *((f.nm, c) for c in columns)]
@@ -272,9 +276,9 @@ class StructuredLinearization:
         return whole or SecondOrder.joined(found)
 
     def tensor(self, steps: Steps, theta: np.ndarray) -> tuple[SecondOrder, SecondOrder]:
-        """Return the full second derivatives of all steps.
-
-        The first result is of the next state, the second of the multipliers, with shapes (N, output, ...).
+        """Return the Hessians of every component of the next state and of the multipliers, for all steps.
+        The first result is that of the next state, the second that of the multipliers, with shapes (N,
+        output, ...).
         """
 
         f, n, np_ = self.f, len(steps), len(theta)
@@ -297,19 +301,18 @@ class StructuredLinearization:
 
     @cached_property
     def _size(self) -> int:
-        """Number of steps that are processed as one group."""
+        """Number of steps that are processed as one group, so that their matrices fit into the cache."""
         return max(4, (AT_ONCE if self._at_once else CACHED) // self.f.nx**2)
 
     def _pieces(self, n: int, size: int) -> list[slice]:
-        """Divide N steps into slices whose matrices fit into the processor's cache."""
+        """Divide N steps into slices of at most `size` steps."""
         return [slice(k, min(k + size, n)) for k in range(0, n, size)]
 
     # -- first order ------------------------------------------------------------------------------
 
     def first(self, steps: Steps, theta: np.ndarray, out: list[np.ndarray] | None = None) -> TreeFirstOrder:
-        """Return the first derivatives of a group of steps.
-
-        They are written to the arrays `out` of a `Linearization` if given.
+        """Return the first derivatives of a group of midpoint steps by state, input and parameters.
+        If `out` is given, the six Jacobians of a `Linearization` are written to these arrays.
 
         Raises
         ------
@@ -404,9 +407,9 @@ class StructuredLinearization:
 
     @cached_property
     def _at_once(self) -> AtOnce | None:
-        """Evaluator of the derivatives in C; None if the mechanism is not a simple tree.
-
-        It needs compiled functions, and forces that each act on one joint with a constant gain.
+        """Evaluator of the derivatives in C, or None if C code does not support the mechanism.
+        It needs the compiled backend, no constraints, prescribed (kinematic) variables or parameters, and
+        inputs that each act on one joint with a constant gain.
         """
         f, F_u = self.f, self._constant_F_u
         if f.backend.name != "compiled" or f.nm or f.nk or f.parameters or F_u is None or not self._picked:
@@ -415,7 +418,9 @@ class StructuredLinearization:
 
     @cached_property
     def _picked(self) -> tuple[slice | np.ndarray, np.ndarray] | None:
-        """Driven variables and gains, if each input acts on one variable; else None."""
+        """Indices of the driven variables, and gains of the inputs; None in the general case.
+        They exist if each input acts on a single variable with a constant gain.
+        """
         F_u = self._constant_F_u
         if F_u is None or (np.count_nonzero(F_u, axis=0) != 1).any():
             return None
@@ -424,7 +429,10 @@ class StructuredLinearization:
         return slice(at[0], at[0] + nf) if row else at, F_u[at, np.arange(nf)]
 
     def _add_forces(self, A, B, C, D, args: list[np.ndarray], minus: np.ndarray, plus: np.ndarray) -> None:
-        """Write the derivatives by the inputs of forces into the Jacobians B and D."""
+        """Write the derivatives by force inputs into B and D, the Jacobians by the input.
+        B is the Jacobian of the next state, D that of the multipliers. The derivatives follow from A and C,
+        since a force acts like a change of momentum.
+        """
         f, F_u, picked = self.f, self._constant_F_u, self._picked
         p, nf = slice(f.nq, f.nq + f.nd), len(f.system.inputs)
         F_u = self._force_by_input(*args)[0] if F_u is None else F_u
@@ -445,8 +453,9 @@ class StructuredLinearization:
         zeta: np.ndarray,
         out: SecondOrder | None = None,
     ) -> SecondOrder:
-        """Return second derivatives of steps, contracted with covectors.
-        They are the Hessian of z . x_k+1 + zeta . lambda_k for each step.
+        """Return second derivatives of N midpoint steps, contracted with covectors.
+        They are the Hessian of z . x_k+1 + zeta . lambda_k for each step, where z and zeta are rows of the
+        covectors.
 
         No third-order tensor is formed ([S] (16)-(27), (31)). With the adjoint (mu, nu) of the implicit
         equations the second derivatives of q_k+1 and lambda_k cancel in z . x_k+1 + zeta . lambda + mu . r +

@@ -66,7 +66,7 @@ class Tableau:
 
     @cached_property
     def c(self) -> tuple[float, ...]:
-        """Times of the stages as fractions of the step: row sums of A."""
+        """Times of the stages as fractions of the step; they are the row sums of A."""
         return tuple(sum(row) for row in self.A)
 
     @property
@@ -74,7 +74,7 @@ class Tableau:
         return len(self.b)
 
     def implicit(self, i: int) -> bool:
-        """Return whether stage i depends on its own acceleration."""
+        """Return whether stage i is implicit: its equations contain its own acceleration."""
         return bool(self.A[i][i] or self.Aq[i][i])
 
 

@@ -1,4 +1,4 @@
-"""Full second derivatives of midpoint steps: the Hessian of every output.
+"""Full second derivatives of midpoint steps: the Hessian of every next state and multiplier.
 
 See [S] (16)-(27), (31), (32). The Hessian of an output is a sum of the Hessians of the equations r, h and of
 p_k+1 along the first derivatives. These are computed once for each equation, and one product with the inverse
@@ -28,7 +28,7 @@ Block = tuple[slice, "tuple[Segment, ...]", np.ndarray]  # equations, positions 
 
 
 class Tensor:
-    """Evaluator of the full second derivatives of midpoint steps."""
+    """Evaluator of the Hessians of all components of the next state and multipliers of midpoint steps."""
 
     def __init__(self, structured: StructuredLinearization):
         self._structured = structured
@@ -37,7 +37,7 @@ class Tensor:
 
     @cached_property
     def _tree(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Positions of the kinetic energy's third derivatives in a step's matrices.
+        """Index maps from third derivatives of the kinetic energy to the Hessians of a step's equations.
 
         For each kind of matrix there are target positions in the flattened matrix, and source positions.
         """
@@ -64,8 +64,7 @@ class Tensor:
         return {"x": f.nx, "u": f.nu, "t": len(f.parameters), "z": f.nd + f.nm}
 
     def __call__(self, steps: Steps, first: TreeFirstOrder, out: list[list[np.ndarray]]) -> None:
-        """Write the Hessians of every component of the next state and multipliers.
-
+        """Write the Hessians of every component of the next state and multipliers into `out`.
         `out` has six arrays of zeros for the next state (N, nx, ...) and six for the multipliers (N, nm,
         ...), in the order of a `SecondOrder`.
         """
@@ -106,7 +105,7 @@ class Tensor:
         return (n, 2 * f.nd + f.nm, *(self._sizes[kind] for kind in key))
 
     def _add(self, H: dict[str, np.ndarray], values: np.ndarray, blocks: list[Block]) -> None:
-        """Add Hessians to the matrices (N, equations, rows, columns) they belong to."""
+        """Add Hessians of the step equations to the arrays H (N, equations, rows, columns)."""
         for key, matrix in H.items():
             if key in self._tree:
                 target, source = self._tree[key]
@@ -118,17 +117,16 @@ class Tensor:
                         H[row + column][:, equations, to_row, to_column] += block[..., r, c]
 
     def _blocks(self, steps: Steps, first: TreeFirstOrder) -> list[Block]:
-        """Return the Hessians of forces, potentials and constraints in the step equations.
-
-        They are those in r and p_k+1 of forces and potentials, and in r and h of constraints, without the
-        tree.
+        """Return the Hessians of forces, potentials and constraints in the equations of N steps.
+        Forces and potentials are in the momentum balance and the next momentum, constraints in the momentum
+        balance and the constraint equations. Kinetic energy and gravity are not included.
         """
         s, f = self._structured, self._structured.f
         nq, nd, nm, n, theta = f.nq, f.nd, f.nm, len(steps), first.args[4]
         in_r, in_h, in_p = slice(nd), slice(nd, nd + nm), slice(nd + nm, None)
 
         def mapped(count: int, evaluate: Evaluator, args: list[np.ndarray], *weights: float) -> np.ndarray:
-            """Evaluate a function with each of `count` unit weight vectors, at every step."""
+            """Evaluate a function at every step with each of `count` unit vectors as weights."""
             many = [np.repeat(a, count, axis=0) if a.ndim == 2 else a for a in args]
             (found,) = evaluate(*many, *(np.tile(w * np.eye(count), (n, 1)) for w in weights))
             return found.reshape(n, count, *found.shape[1:])
@@ -154,10 +152,9 @@ class Tensor:
 
     @cached_property
     def _start_at_once(self) -> tuple[Evaluator, np.ndarray] | None:
-        """Evaluator of all nonzero Hessians of constraint impulses, with their positions.
-
-        They are of -(Dh'lambda)_j by (q_k, lambda, parameters). None if there are so many that a loop over j
-        is faster.
+        """Evaluator of all nonzero Hessians of the constraint impulses, with their positions.
+        They are the Hessians of -(Dh'lambda)_j by (q_k, lambda, parameters), for constraint Jacobian Dh. The
+        result is None if there are so many that a loop over j is faster.
         """
         f, s = self._structured.f, self._structured
         q, lam, theta = s.start_args

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepParts:
-    """Momentum balance and next momentum of a step, without the constraint impulse.
+    """Momentum balance and next momentum of a step, without constraint impulses.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class StepParts:
 
 
 class VariationalRule(ABC):
-    """Equations of the steps of a variational integrator.
+    """Discrete equations of the steps of a variational integrator.
 
     Parameters
     ----------
@@ -64,32 +64,31 @@ class VariationalRule(ABC):
 
     @abstractmethod
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
-        """Return the terms of a step's equations ([T] (44)) as expressions.
-
-        `u` has the inputs of forces only.
+        """Return the momentum balance and the next momentum of a step as expressions ([T] (44)).
+        The argument `u` has the inputs of forces only.
         """
 
     @abstractmethod
     def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
         """Return the Newton matrix (nd, nd) of a step, D2 D1 L_d + D2 F-.
-
-        See [T] (22), [S] (8).
+        It is the derivative of the momentum balance by the next configuration ([T] (22), [S] (8)).
         """
 
     @abstractmethod
     def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
-        """Return the constraint values h (nm,) at a step's end, and their Jacobian by q1."""
+        """Return the constraint residuals h (nm,) at a step's end, and their Jacobian by q1.
+        Here q0 and q1 are the configurations at the start and the end of the step.
+        """
 
     @cached_property
     def blocks(self) -> BlockEvaluator:
-        """Evaluator of residuals and Jacobian blocks of steps."""
+        """Evaluator of residuals and Jacobian blocks of the equations of steps."""
         return BlockEvaluator(self)
 
     @cached_property
     def momentum(self) -> Evaluator:
-        """Evaluator of the momentum at the end of a step between two configurations.
-
-        (q_k, q_k+1, forces' inputs, t, dt, parameters) -> p_k+1.
+        """Evaluator of the momentum p_k+1 at the end of a step, from the step's two configurations.
+        Its arguments and results are (q_k, q_k+1, forces' inputs, t, dt, parameters) -> p_k+1.
         """
         f = self.f
         q0, q1, u = (ca.SX.sym(n, m) for n, m in (("q0", f.nq), ("q1", f.nq), ("u", len(f.system.inputs))))
@@ -99,9 +98,8 @@ class VariationalRule(ABC):
 
     @cached_property
     def residual(self) -> ca.Function:
-        """CasADi function of a step's residual (nx + nm,), zero at the next state.
-
-        (x, u, x_next, multipliers, t, dt, parameters) -> residual ([S] (28)).
+        """CasADi function of the residual (nx + nm,) of a step's equations, zero at the next state.
+        Its arguments are (x, u, x_next, multipliers, t, dt, parameters) ([S] (28)).
         """
         f = self.f
         x, u, lam, theta, dt = f.symbols
@@ -121,9 +119,8 @@ class VariationalRule(ABC):
 
     @cached_property
     def following(self) -> Evaluator:
-        """Evaluator of the terms of inverse dynamics.
-
-        See `following.equations`.
+        """Evaluator of the terms from which inverse dynamics computes the inputs.
+        The function `following.equations` documents it.
         """
         return equations(self)
 
@@ -131,7 +128,9 @@ class VariationalRule(ABC):
 def rescued(
     f: MechanicalMap, by: StepEquations, k: int, begun: BranchRoot | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve step k by continuation in its length, from the last known root."""
+    """Solve step k by continuation in its length, and return the next state and the multipliers.
+    The continuation starts from the root `begun`, or from length 0.
+    """
     x, u, t, dt = by.x, by.u, by.t, by.dt
     f.driver.check_starts(x[None], k)
     found = solve_step(by, k, t, f.tolerance, begun)

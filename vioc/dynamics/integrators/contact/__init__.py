@@ -1,4 +1,4 @@
-"""Integrators with contact, friction and impacts in generalized coordinates.
+"""Integrators of mechanisms with contact, friction and impacts, in generalized coordinates.
 
 The contact laws and solvers are those of `vioc.dynamics.contact`; `touching` has gaps and slip velocities in
 these coordinates. `ContactVI` (`contact_vi`) computes steps without restitution by `resting`, with

@@ -1,4 +1,4 @@
-"""Steps with restitution, divided at the exact times of their impacts.
+"""Steps with restitution, which are divided at the exact times of their impacts.
 
 A step consists of flights (motions without impact) and impacts. The equations of a flight contain a bouncing
 contact only while the contact is closed. Derivatives differentiate the flights, the impacts and the times of
@@ -41,9 +41,8 @@ SHARE = 0.6  # closing speed of a contact at rest, as a fraction of the speed th
 
 @dataclass(frozen=True)
 class Flight:
-    """Motion without impact within a step, until a contact closes or the step ends.
-
-    The contact is `touch`.
+    """Motion without impact within a step; it ends where a contact closes or at the step's end.
+    The field `touch` is the index of the contact that closes, or None.
     """
 
     map: Any
@@ -56,7 +55,7 @@ Record = Flight | Struck
 
 
 def bounces(system: System) -> list[int]:
-    """Return the indices of the contacts and limits that have restitution."""
+    """Return the indices of the contacts and joint limits that have restitution."""
     return [i for i, item in enumerate(system.inequalities) if _bounces(item)]
 
 
@@ -65,7 +64,7 @@ def _bounces(item: Inequality) -> bool:
 
 
 class Bounces(ContactSteps):
-    """Computation of steps whose contacts bounce, and of their derivatives.
+    """Computation of steps whose contacts have restitution, and of the derivatives of these steps.
 
     Parameters
     ----------
@@ -113,10 +112,9 @@ class Bounces(ContactSteps):
     # -- flights --------------------------------------------------------------------------------------
 
     def without(self, f: ContactVI, held: np.ndarray) -> tuple[Any, np.ndarray]:
-        """Return a map without open bouncing contacts, and indices of its multipliers.
-
+        """Return a one-step map without open bouncing contacts, and indices of its multipliers.
         The mask `held` (n,) has the bouncing contacts at rest, which the map contains. The indices are
-        positions among the multipliers of the whole map.
+        positions among the multipliers of the map f, which has all contacts.
         """
         kept = ~self.bouncing | np.isin(self._owners, self._owners[held])
         owners = tuple(sorted(set(self._owners[kept].tolist())))
@@ -137,9 +135,8 @@ class Bounces(ContactSteps):
         return (known.trying(**values) if values else known), at
 
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Record]:
-        """Return a step's impacts and the motions between them, in the order of time.
-
-        `held` are the bouncing contacts at rest, `hits` those that close in an impact.
+        """Return the impacts of one step and the motions between these impacts, in order of time.
+        The step has length h and starts at time t in state x.
         """
         records: list[Record] = []
         held, remaining = self._held(f, x[None], u[None], t, h)[0], h
@@ -176,7 +173,7 @@ class Bounces(ContactSteps):
         )
 
     def _now(self, f: ContactVI, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gaps of all contacts in given states, and their rates.
+        """Return the gaps of all contacts in given states x, and the rates of the gaps.
 
         The velocities are M^-1 p, with constraints their tangent part. The momentum of a body at rest on a
         contact lacks half of the contact's impulse, so its gap seems to close; `_held` allows for that.
@@ -190,7 +187,7 @@ class Bounces(ContactSteps):
         return phi, (N @ v)[..., 0]
 
     def closing(self, f: ContactVI, x: np.ndarray) -> np.ndarray:
-        """Return the rates of all gaps in given states, m/s or rad/s."""
+        """Return the rates of the gaps of all contacts in given states, m/s or rad/s."""
         return self._now(f, x)[1]
 
     def _closing(self, f: ContactVI, x: np.ndarray, held: np.ndarray) -> np.ndarray:
@@ -198,7 +195,7 @@ class Bounces(ContactSteps):
         return self.bouncing & ~held & (gap <= CLOSED) & (speed < -f.slow)
 
     def _hit(self, f: ContactVI, x: np.ndarray, hits: np.ndarray) -> Struck:
-        """Return the impact of the contacts `hits` in one state."""
+        """Return the result of an impact of the contacts `hits` in the state x."""
         closed = self._now(f, x)[0] <= CLOSED
         opens = self.openable(f, x, closed)  # contacts that keep each other closed do not bounce
         masks = closed & ~hits, closed, hits & opens, closed & ~opens
@@ -216,12 +213,13 @@ class Bounces(ContactSteps):
         )
 
     def _held(self, f: ContactVI, X: np.ndarray, U: np.ndarray, t: float, h: float) -> np.ndarray:
-        """Return a mask of bouncing contacts that are at rest at the starts of steps.
+        """Return a mask of the bouncing contacts that are at rest at the start of each step.
+        The steps have length h and the first begins at t.
 
-        The steps have length h and begin at t. The momentum of a body at rest contains half of the impulse
-        of the forces in a step, which the contact cancels, and lacks half of the contact's. The body then
-        seems to close at half of the speed that the forces add in the step. A closing speed up to `SHARE` of
-        that added speed, plus `slow`, counts as rest.
+        The momentum of a body at rest contains half of the impulse of the forces in a step, which the contact
+        cancels, and lacks half of the contact's. The body then seems to close at half of the speed that the
+        forces add in the step. A closing speed up to `SHARE` of that added speed, plus `slow`, counts as
+        rest.
         """
         gap, speed = self._now(f, X)
         held = self.bouncing & (gap <= CLOSED) & (speed <= f.slow)
@@ -235,7 +233,7 @@ class Bounces(ContactSteps):
     def flights(
         self, f: ContactVI, x: np.ndarray, U: np.ndarray, t: float, h: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return states and multipliers of the steps before the first possible impact."""
+        """Return states and multipliers of steps before the first step that may have an impact."""
         held = self._held(f, x[None], U[:1], t, h)[0]
         free, at = self.without(f, held)
         nothing = np.empty((0, f.nx)), np.empty((0, len(f.multiplier_names)))
@@ -300,9 +298,8 @@ class Bounces(ContactSteps):
 
     @staticmethod
     def _open(i: int, gap: Any, high: float, start: float) -> float:
-        """Return a time before `high` at which a contact's gap is open.
-
-        After a bounce the gap starts at 0.
+        """Return a time before `high` at which the gap of contact i is open.
+        After a bounce the gap starts at 0, so the time 0 does not suffice.
         """
         if start > CLOSED:
             return 0.0
@@ -355,9 +352,8 @@ class Bounces(ContactSteps):
         return MapDerivatives(f, lambda steps: self._first(f, steps, 2), second, timed)
 
     def _first(self, f: ContactVI, steps: Steps, without: int) -> Linearization:
-        """Return derivatives of steps by state, input, parameters, step length and time.
-
-        The last `without` columns are omitted: 0 or 2.
+        """Return first derivatives of steps by state, input, parameters, step length and time.
+        The number `without`, 0 or 2, is the number of last columns (step length and time) that are omitted.
         """
         rows = [
             self._derivatives(f, self.step(f, x, u, float(t), float(h)))
@@ -368,7 +364,9 @@ class Bounces(ContactSteps):
         return Linearization.of(states[..., :cut], impulses[..., :cut], f.nu)
 
     def _derivatives(self, f: ContactVI, records: list[Record]) -> tuple[np.ndarray, np.ndarray]:
-        """Return derivatives of a step's end and impulses, chained through its impacts."""
+        """Return derivatives of a step's end state and impulses, by the chain rule through its impacts.
+        The `records` are the impacts and the motions between them.
+        """
         nx, nu, names = f.nx, f.nu, list(f.parameters)
         ns = nx + nu + len(names) + 2
         whole = np.eye(ns)
@@ -404,19 +402,21 @@ class Bounces(ContactSteps):
 
 
 def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
-    """Return gaps between the ends of a motion, by cubic interpolation."""
+    """Return the gaps at several times of a motion, by cubic interpolation between its ends.
+    The interpolation uses gaps and their rates at the start and the end of a motion of length h.
+    """
     s = LOOKS.reshape(-1, *[1] * gap.ndim)
     start = (1 + 2 * s) * (1 - s) ** 2 * gap + s * (1 - s) ** 2 * h * speed
     return start + s * s * (3 - 2 * s) * gap1 - s * s * (1 - s) * h * speed1
 
 
 def _still(item: Any, name: str) -> Any:
-    """Return a copy of a contact with another name and without restitution."""
+    """Return a copy of a contact or joint limit without restitution and with a given name."""
     return replace(item, name=name, restitution=0.0) if _bounces(item) else replace(item, name=name)
 
 
 class BounceProgram(StepByStep):
-    """Program of rollouts with restitution, up to the first possible impact."""
+    """Program that computes rollouts with restitution, up to the first step that may have an impact."""
 
     def __init__(self, f: ContactVI, bounces: Bounces):
         super().__init__(f)

@@ -1,4 +1,4 @@
-"""Certificate that a root of the contact step equations is the physical step.
+"""Certificate that a root of the equations of a step with contact is the physical solution.
 
 Such a root lies on the branch of the step, the roots that continue the state as the step length grows from 0.
 Impulses of constraints and contacts act at the start of a step. With given impulses the equations of the step
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 
 def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any, theta: Any) -> Any:
-    """Return 0 if a root of a contact step is certified as physical, else infinity.
+    """Return 0 if a root of the equations of a step with contact is certified, else infinity.
+    A certified root is proven to be the physical solution. The root V is the mean velocity of the step.
 
     `balance` is the momentum balance without impulses at V, v the velocity after the impulses, r the
-    difference between `balance` and its linearization at v, D the derivative there and d = V - v. The
-    conditions are |M^-1 r| <= min(1, d.M^-1 D d / d.d) |d| / 4, and that v turns angles by at most `FAR`.
-    For linear equations r = 0.
+    difference between `balance` and its linearization at v, D the derivative there, M the mass matrix and d =
+    V - v. The conditions are |M^-1 r| <= min(1, d.M^-1 D d / d.d) |d| / 4, and that v turns angles by at most
+    `FAR`. For linear equations r = 0.
     """
     lag, nd, nq = f.lagrangian, f.nd, f.nq
     q0, p, rho = part(x, 0, nq), part(x, nq, nq + nd), part(u, len(f.system.inputs))
@@ -66,9 +67,8 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
 
 
 class WithContact(StepEquations):
-    """Step equations with given contact impulses, for continuation in the step length.
-
-    At a fraction `share` of the length, this fraction of the impulses (nd,) acts.
+    """Equations of a step with given contact impulses, for continuation in the step length.
+    If the step is shortened to the fraction `share` of its length, this fraction of the impulses (nd,) acts.
     """
 
     contact = True
@@ -89,9 +89,8 @@ class WithContact(StepEquations):
 def check_branch(
     f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, q1: np.ndarray, lam: np.ndarray
 ) -> None:
-    """Raise `StepError` if a root is not on the solution branch from the state.
-
-    q1 (nd,) is the root and `lam` the impulses of the constraints.
+    """Raise `StepError` if continuation from the state does not lead to the root q1 of a step.
+    The root q1 (nd,) is the next dynamic configuration; `lam` are the impulses of the constraints.
     """
     at = f.rule.blocks(x, u, t, dt, f.theta, q1)
     equations = WithContact(f, x, u, t, dt, at.J0.T @ lam - at.balance)

@@ -29,7 +29,7 @@ POLISH = 2  # Newton steps: V is a difference of positions, and contacts amplify
 
 
 class ContactDerivatives:
-    """First and second derivatives of the steps of a map with contact.
+    """First and second derivatives of the steps of a map with contact, by implicit differentiation.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class ContactDerivatives:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """Symbols of a step with contact, its equations, and the next state."""
+        """CasADi symbols of a step's arguments, with its residual and its next state as expressions."""
         f = self._f
         x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
         t, dt, kappa = ca.SX.sym("t"), f.symbols.dt, ca.SX.sym("kappa")
@@ -84,7 +84,7 @@ class ContactDerivatives:
         return Normals(self._f.nd + self._f.nm, self._f.touches.all, np.arange(self._f.nd))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean velocities, multipliers (N, nz) and contact points of solved steps."""
+        """Return mean velocities with multipliers (N, nz), and contact points, of solved steps."""
         f, nd = self._f, self._f.nd
         if f.features.pairs:  # the contact points are known only inside the step: solve it again
             each = zip(steps.x0, steps.u, steps.t.tolist(), steps.h.tolist(), strict=True)
@@ -94,7 +94,7 @@ class ContactDerivatives:
         return np.hstack([V, steps.multipliers]), f.touches.polytopes.nowhere
 
     def first(self, steps: Steps, theta: np.ndarray, kappa: float) -> First:
-        """Return the first derivatives of N solved steps."""
+        """Return first derivatives of N solved steps, whose contacts have the barrier parameter kappa."""
         f, nd, dt = self._f, self._f.nd, steps.h[:, None]
         q0 = steps.x0[:, :nd]
         z, places = self._unknowns(steps, theta)
@@ -116,7 +116,9 @@ class ContactDerivatives:
         return First(arguments, z_s, [R_z, X_z], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return second derivatives of steps, contracted with covectors."""
+        """Return second derivatives of N steps, contracted with the covectors Z and zeta.
+        Z has covectors of the next states, zeta of the multipliers, one row for each step.
+        """
         f, (R_z, X_z) = self._f, first.slopes
         weight = (np.swapaxes(X_z, 1, 2) @ Z[..., None])[..., 0]
         weight[:, f.nd :] += zeta
@@ -136,7 +138,9 @@ def equations(
     kappa: Any,
     places: Any = NOWHERE,
 ) -> tuple[Any, Any]:
-    """Return the residual of the step equations, and the next state."""
+    """Return the residual of the equations of a step with contact, and the next state.
+    Unknowns are the mean velocity V and the multipliers; kappa is the barrier parameter.
+    """
     at = balance(f, x, u, V, t, dt, theta, places)
     lam, p = part(multipliers, 0, f.nm), part(multipliers, f.nm)
     push, laws, place = -at.Dh0[:, : f.nd].T @ lam, [], 0

@@ -1,4 +1,4 @@
-"""Named quantities of contacts, such as gaps and forces, as expressions."""
+"""Named quantities of contacts, such as gaps and forces, as CasADi expressions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ KINDS = "gap", "force", "friction", "grip"
 
 
 class TouchQuantities:
-    """Named quantities of the contacts, limits and dry friction of a map.
-
+    """Named quantities of the contacts, joint limits and dry friction of a map.
     They are ``gap.NAME`` (m or rad), ``force.NAME`` (normal force, N, or N m), ``friction.NAME`` (magnitude,
     N), ``grip.NAME`` (friction coefficient times normal force minus friction, N), and ``force.NAME:x`` (y, z;
     the total force on the second body in world axes).
@@ -47,7 +46,9 @@ class TouchQuantities:
         self.table = QuantityTable(self._find, self._names, self._unit)
 
     def _named(self, name: str) -> tuple[str, str, Touching | None]:
-        """Split the name of a quantity into its kind, axis and contact."""
+        """Split the name of a quantity into its kind, its axis and its contact.
+        The contact is None if no contact has this name.
+        """
         kind, _, rest = name.partition(".")
         touch, _, axis = rest.partition(":")
         known = self._touches.all if kind in (*KINDS, *self._more) else []
@@ -73,11 +74,14 @@ class TouchQuantities:
         return size / dt if kind == "friction" else (self.most(touch, impulse) - size) / dt
 
     def most(self, touch: Touching, normal: ca.SX) -> ca.SX:
-        """Return the largest friction impulse; `normal` begins with the normal impulse."""
+        """Return the largest friction impulse of a contact: friction coefficient times normal impulse.
+        The first entry of `normal` is the normal impulse. For dry friction it is the largest force times the
+        step length.
+        """
         return self.friction(touch) * (normal[0] if touch.cone.gap else self._f.symbols.dt)
 
     def friction(self, touch: Touching) -> ca.SX:
-        """Return a contact's friction coefficient, or the largest force of dry friction."""
+        """Return the friction coefficient of a contact, or the largest force of dry friction."""
         return self._at(touch.friction)
 
     def _at(self, expression: ca.SX) -> ca.SX:
@@ -99,7 +103,7 @@ class TouchQuantities:
 
 
 def check_touches(f: MechanicalMap) -> None:
-    """Raise `ModelError` if the system has no contacts, limits or dry friction."""
+    """Raise `ModelError` if a map's system has no contacts, joint limits or dry friction."""
     if not f.system.inequalities:
         raise ModelError(
             f"{f.system.name}: it has no contacts, limits of joints or dry friction; use MidpointVI"

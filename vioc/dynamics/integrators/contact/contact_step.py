@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class CoordinateBalance(NamedTuple):
-    """Terms of the equations of a step at a mean velocity, without unknown impulses.
+    """Terms of the equations of a step with contact, at a mean velocity, without unknown impulses.
 
     Attributes
     ----------
@@ -68,7 +68,9 @@ class CoordinateBalance(NamedTuple):
 def balance(
     f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any, places: Any = NOWHERE
 ) -> CoordinateBalance:
-    """Return the step equations at state x and mean velocity V, as expressions."""
+    """Return the terms of a step's equations at state x and mean velocity V, as expressions.
+    Unknown impulses of constraints and contacts are not included.
+    """
     nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
     q0, p, rho, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, nf), part(u, 0, nf)
     q1 = ca.vertcat(part(q0, 0, nd) + dt * V, rho)
@@ -85,9 +87,9 @@ def balance(
 
 
 class CondensedTouch(NamedTuple):
-    """Terms of a contact in Newton's system, with its own variables eliminated.
-
-    `matrix` and `right` are added to the system; `expand` returns the change of the variables from dV.
+    """Terms that a contact adds to the Newton system of a step, without its own variables.
+    `matrix` and `right` are added to the system; `expand` returns the change of the contact variables from
+    the change dV of the velocities.
     """
 
     matrix: Any
@@ -96,10 +98,11 @@ class CondensedTouch(NamedTuple):
 
 
 def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> CondensedTouch:
-    """Eliminate the variables of a contact from Newton's system.
+    """Eliminate the variables y of a contact from the Newton system of a step.
 
-    The change of the impulse is c - S dw with dw = K dV, where K is J with its first row replaced by H;
-    without a gap K is J. Maths: docs/maths/contact.md.
+    The change of the contact impulse is c - S dw with dw = K dV, for the change dV of the mean velocity. K is
+    the Jacobian J of gap and slip with its first row replaced by H; without a gap K is J. Maths:
+    docs/maths/contact.md.
     """
     dw, still = ca.SX.sym("dw", w.numel()), ca.SX.zeros(w.numel())
     direction = cone.direction(y, w, dw, goal[0], mu, goal[1])
@@ -110,7 +113,7 @@ def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) ->
 
 
 class Pieces:
-    """Step equations with contact, divided into CasADi functions.
+    """Equations of a step with contact, divided into CasADi functions that all solvers use.
 
     Outputs of some functions are inputs of others. Matrices are passed as columns of their nonzeros. `held`
     returns what does not depend on V, `leave` the equations at V without the unknown impulses. `rest` adds
@@ -237,7 +240,7 @@ def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
 
 
 class CoordinateEnd(End):
-    """Residuals and Newton directions of a step in the mean velocities V (nd,)."""
+    """Residuals and Newton directions of a step with contact, whose unknowns are mean velocities."""
 
     def __init__(self, f: ContactVI):
         p = f.pieces
@@ -273,7 +276,7 @@ class CoordinateEnd(End):
 
 
 class OneEnd(ContactStep):
-    """Contact steps whose impulses act only at the start of a step."""
+    """Equations of steps with contact whose impulses act only at the start of a step."""
 
     def __init__(self, f: ContactVI):
         self._f = f

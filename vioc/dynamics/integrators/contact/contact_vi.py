@@ -1,4 +1,4 @@
-"""`ContactVI`, the midpoint variational integrator with contact and friction.
+"""Midpoint variational integrator with contact and friction, `ContactVI`.
 
 The equations are in `contact_step`, their solver in `vioc.dynamics.contact.interior`; the maths is in
 docs/maths/contact.md.
@@ -40,7 +40,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class ContactVI(SmoothedMap, MechanicalMap):
-    """One-step map of the midpoint integrator with contacts and joint limits.
+    """Midpoint variational integrator of a mechanism with contacts and joint limits, as a one-step map.
 
     Parameters
     ----------
@@ -120,20 +120,20 @@ class ContactVI(SmoothedMap, MechanicalMap):
         return {**super()._options, **own}
 
     def smoothed(self, smoothing: float) -> ContactVI:
-        """Return the same map with another smoothing (m^2/s^2), without new compilation."""
+        """Return a copy of the map with another smoothing of contacts (m^2/s^2), without new compilation."""
         result = twin(self)
         result.smoothing = as_smoothing(smoothing)
         return result
 
     @shared
     def mass(self) -> float:
-        """Mass of the whole mechanism at default parameters, kg."""
+        """Mass of the whole mechanism at the default parameters, kg."""
         masses = [float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass]
         return sum(masses) or float(self.lagrangian.mass_scale.sum())
 
     @property
     def barrier(self) -> float:
-        """Barrier parameter of the smoothed contacts, J."""
+        """Barrier parameter of the contacts, J: the smoothing times the mass of the mechanism."""
         return self.smoothing * self.mass
 
     # -- steps --------------------------------------------------------------------------------------
@@ -144,12 +144,12 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def rule(self) -> MidpointRule:
-        """Equations of a midpoint step without contact."""
+        """Discrete equations of a midpoint step without contact."""
         return MidpointRule(self, self.alpha, self.forcing)
 
     @shared
     def contact(self) -> ContactSteps:
-        """Object that computes and differentiates the steps of this map."""
+        """Object that computes and differentiates steps with contact of this map."""
         return Bounces(self) if bounces(self.system) else Resting(self)
 
     def impacts_along(self, run: Trajectory) -> Impacts:
@@ -161,12 +161,12 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def ends(self) -> OneEnd:
-        """Equations of a step for the interior-point solver in numpy."""
+        """Equations of a step with contact, for the interior-point solver in numpy."""
         return OneEnd(self)
 
     @property
     def interior(self) -> InteriorPoint:
-        """Interior-point solver of the steps in numpy."""
+        """Interior-point solver in numpy of the map's steps."""
         scales, natural = self.lagrangian.mass_scale, self.touches.natural(self.nm)
         return InteriorPoint(self.ends, scales, natural, self.mass, self.barrier, self.tolerance, polish=True)
 
@@ -179,20 +179,19 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def pieces(self) -> Pieces:
-        """CasADi functions of the step equations, for all solvers."""
+        """CasADi functions of the equations of a step with contact, for all solvers."""
         return Pieces(self)
 
     @property
     def velocity_of_state(self) -> ca.Function:
-        """CasADi function of the velocities (nd,) of a state, the first guess of a step.
-
+        """CasADi function of the dynamic velocities (nd,) of a state, the first guess of a step.
         Its arguments are state and parameters.
         """
         return self._velocity_function
 
     @shared
     def core(self) -> TapeCore:
-        """Compiled solver of the steps, which needs a C compiler."""
+        """Compiled solver of the map's steps; it needs a C compiler."""
         layout = CoreLayout(
             nx=self.nx,
             nv=self.nd,
@@ -245,10 +244,9 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @property
     def residual(self) -> ca.Function | None:
-        """Residual function of a step, whose value is zero for a solved step.
-
-        (x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,). It is None with restitution or contacts
-        of polytopes.
+        """CasADi function of the residual of a step, which is zero for a solved step, or None.
+        Its arguments are (x, u, x_next, multipliers, t, dt, parameters), its shape is (nx + nm,). It is None
+        with restitution or contacts of polytopes.
         """
         return self.contact.residual(self)
 

@@ -1,4 +1,4 @@
-"""Instruction tables of a contact step in generalized coordinates, run in C."""
+"""Instruction tables of a step with contact in generalized coordinates, for the compiled solver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 class FlatTape(Tape):
-    """Instruction tables of a step, which call functions of the whole mechanism."""
+    """Instruction tables of a step with contact, for the compiled solver.
+    Their instructions call functions of the whole mechanism, not of single bodies.
+    """
 
     def __init__(self, f: ContactVI):
         self._f = f

@@ -1,4 +1,4 @@
-"""Impact laws with restitution and friction that never increase the energy.
+"""Impact laws with restitution and friction that never increase the kinetic energy.
 
 With the momenta b before the impact and masks of the closed contacts,
 
@@ -46,7 +46,7 @@ STOP, SOLVED = 1e-11, 1e-9  # scaled residuals: end of the iterations, largest a
 
 
 class Struck(NamedTuple):
-    """Momenta, impulses and residuals of N impacts.
+    """Results of N impacts: momenta after the impact, impulses and residuals.
 
     Attributes
     ----------
@@ -70,8 +70,8 @@ class Struck(NamedTuple):
 
 class ImpactPieces:
     """Equations of one stage of an impact, divided into CasADi functions.
-
-    Matrices are passed as columns of their nonzeros.
+    A stage is the motion before the impact, the compression or the restitution. Matrices are passed as
+    columns of their nonzeros.
 
     Unknowns are velocities V, impulses lambda of the constraints and variables y of the cones. Given are M,
     J, Dh, mu, the momenta b, and for each contact an offset of its gap velocity and a preload: a given normal
@@ -154,7 +154,9 @@ class ImpactPieces:
 
 
 class ImpactEnd(End):
-    """Equations of one stage of an impact, for the interior-point solver in numpy."""
+    """Equations of one stage of an impact for the interior-point solver in numpy.
+    A stage is the motion before the impact, the compression or the restitution.
+    """
 
     def __init__(self, p: ImpactPieces):
         self.variables, self.rows = p.variables, p.leave.nnz_out(1)
@@ -185,8 +187,10 @@ class ImpactEnd(End):
 
 class ImpactTape(Tape):
     """Instruction tables of one stage of an impact, for the compiled solver.
+    They compute the velocities after the stage from the configuration and the momenta before it.
 
-    It leads from [q, b, offset, preload, guess] to [V, 0]; `guess` is the initial guess of V.
+    They lead from [q, b, offset, preload, guess] to [V, 0]: configuration, momenta, offsets of the gap
+    velocities, given normal impulses and the initial guess of V.
     """
 
     def __init__(self, f: ContactVI, p: ImpactPieces):
@@ -226,7 +230,9 @@ class ImpactTape(Tape):
 
 
 def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
-    """Return mass matrix, contact and constraint Jacobians by the dynamic variables."""
+    """Return the mass matrix, the Jacobians of the contacts, and that of the constraints.
+    All are by the dynamic variables, as expressions of the configuration q and parameters theta.
+    """
     lag, nd = f.lagrangian, f.nd
     g = lag.graph
     M = ca.Function("M", [g.q_vector, g.parameters], [lag.M], OPTIONS)(q, theta)[:nd, :nd]
@@ -235,7 +241,7 @@ def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
 
 
 class Impact:
-    """Solver of the impacts of a map with restitution.
+    """Solver of impacts of a map whose contacts have restitution.
 
     Parameters
     ----------
@@ -255,7 +261,7 @@ class Impact:
 
     @cached_property
     def _end(self) -> tuple[ImpactEnd, Evaluator]:
-        """Interior-point equations of an impact, and an evaluator of their constant data."""
+        """Equations of an impact for the interior-point solver, and an evaluator of their matrices."""
         return ImpactEnd(self._pieces), Evaluator(self._pieces.held)
 
     @cached_property
@@ -279,7 +285,7 @@ class Impact:
 
     @cached_property
     def _numbers(self) -> Evaluator:
-        """Evaluator of mass matrix, gap gradients and coefficients of restitution."""
+        """Evaluator of the mass matrix, the gap gradients and the coefficients of restitution."""
         f = self._f
         q, theta = ca.SX.sym("q", f.nq), f.symbols.parameters
         M, J, _ = mechanics(f, q, theta)
@@ -288,11 +294,12 @@ class Impact:
         return Evaluator(ca.Function("numbers", [q, theta], outputs, OPTIONS))
 
     def struck(self, q, b, others, closed, bouncing, tight, theta) -> Struck:
-        """Return the results of N impacts from configurations and momenta before them.
+        """Return the results of N impacts, from the configurations and the momenta before them.
+        The configurations are q (N, nq), the momenta b (N, nd).
 
-        The configurations are q (N, nq), the momenta b (N, nd). Masks (N, n), 0 or 1: `others` are closed
-        contacts outside the impact, `closed` all closed contacts, `bouncing` those with restitution in this
-        impact, `tight` those that keep each other closed (`opposed`).
+        Masks (N, n), 0 or 1: `others` are closed contacts outside the impact, `closed` all closed contacts,
+        `bouncing` those with restitution in this impact, `tight` those that keep each other closed
+        (`opposed`).
         """
         given = q, b, others, closed, bouncing, tight
         z, errors = self._stages(self._levels[0], *given, theta=theta)
@@ -310,7 +317,8 @@ class Impact:
     def _stages(
         self, kappa: float, q, b, others, closed, bouncing, tight, *, theta
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve all stages of N impacts; return their unknowns and largest errors.
+        """Solve the three stages of N impacts, and return their unknowns and their largest errors.
+        The stages are the motion before the impact, compression and restitution.
 
         Each stage is an inelastic impact at the configuration q. It has an initial momentum, an offset of
         each gap rate and a preload, a given normal impulse, of each contact:
@@ -352,7 +360,10 @@ class Impact:
         return np.hstack(found), errors
 
     def _solved(self, kappa: float, q, b, offset, preload, guess, theta) -> tuple[np.ndarray, np.ndarray]:
-        """Solve one stage of N impacts; return the unknowns and the errors."""
+        """Solve one stage of N impacts, and return its unknowns and its errors.
+        A stage starts from the momenta b. It has an offset of each gap velocity and a preload, a given normal
+        impulse, of each contact.
+        """
         f, n = self._f, len(q)
         if f.backend.name != "virtual" and find_compiler() is not None:
             carry = np.hstack([q, b, offset, preload, guess])
@@ -372,20 +383,22 @@ class Impact:
         return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
     def derivatives(self, solution: tuple) -> np.ndarray:
-        """Return derivatives of N impacts by configuration, momenta and parameters."""
+        """Return derivatives of the results of N impacts by configuration, momenta and parameters.
+        The results are the momenta after the impact, and the impulses.
+        """
         G_y, G_z, X_y, X_z = self._slopes(*solution)
         scale = 1 / np.abs(G_z).max(axis=2, keepdims=True)
         return X_y - X_z @ np.linalg.solve(scale * G_z, scale * G_y)
 
     @cached_property
     def _places(self) -> np.ndarray:
-        """Indices of the contacts' normal impulses among all contact multipliers."""
+        """Indices of the normal impulses among all multipliers of contacts."""
         sizes = [len(t.multipliers) for t in self._f.touches.all]
         return np.cumsum([0, *sizes[:-1]])
 
     @cached_property
     def _symbols(self) -> tuple[list[Any], Any, Any]:
-        """Symbols of an impact, its equations, and its results, as expressions."""
+        """CasADi symbols of an impact's arguments, with its residual and its results as expressions."""
         f, kappa, law = self._f, ca.SX.sym("kappa"), self._f.impacts
         touches, nd, nm, n = f.touches.all, f.nd, len(f.system.constraints), len(f.touches.all)
         q, b, theta = ca.SX.sym("q", f.nq), ca.SX.sym("b", nd), f.symbols.parameters

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Impacts(NamedTuple):
-    """Impacts within the steps of a trajectory, in their order.
+    """Impacts of contacts with restitution within the steps of a trajectory, in order of time.
 
     Attributes
     ----------
@@ -32,7 +32,9 @@ class Impacts(NamedTuple):
 
 
 def impacts_along(f: ContactVI, steps: Steps) -> Impacts:
-    """Return the impacts within given steps, which are computed again."""
+    """Return the impacts within given steps of a map with restitution.
+    Each step is computed again.
+    """
     found: list[tuple[int, float, np.ndarray]] = []
     for row, (x, u, t, h) in enumerate(zip(steps.x0, steps.u, steps.t, steps.h, strict=True)):
         now = float(t)

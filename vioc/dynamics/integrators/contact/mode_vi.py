@@ -1,4 +1,4 @@
-"""Midpoint integrator in one contact mode, in which active contacts are known.
+"""Midpoint integrator in one contact mode: the active contacts are given and stay closed.
 
     p_k + D1 L_d + F- - Dh(q_k)' lambda_k + N(q_k)' gamma_k + T(q_k)' tau_k = 0
     h(q_k+1) = 0,    phi(q_k+1) = 0,    T(q_m) (q_k+1 - q_k) = 0,    q_m = (q_k + q_k+1)/2
@@ -42,20 +42,20 @@ GAP, GRIP = 1e-6, 1e-6  # accepted violations: m or rad; fraction of the largest
 
 
 class HoldingLagrangian(Lagrangian):
-    """Lagrangian of a mechanism with its active contacts as constraints.
+    """Lagrangian of a mechanism whose active contacts are additional constraints.
 
     Parameters
     ----------
     system : System
     held : sequence of str
-        Active contacts and limits that stick.
+        Active contacts and joint limits that stick.
     sliding : sequence of str
         Active contacts that slide: only their gaps are constrained.
 
     Attributes
     ----------
     touches : Touches
-        All contacts and limits.
+        All contacts and joint limits.
     rows : list of (Touching, int)
         Contact and direction, normal (0) or tangent (1, 2), of each constraint after those of the system.
         Tangents along which no variable moves the contact have no constraint, such as those across a planar
@@ -87,17 +87,21 @@ class HoldingLagrangian(Lagrangian):
 
     @cached_property
     def h(self) -> ca.SX:
-        """Values of all constraints; those of active contacts are the negative gaps.
+        """Values of all constraints; the value of an active contact is its negative gap.
+        The sign makes positive multipliers push.
 
-        The sign makes positive multipliers push. Components of tangential constraints are 0, since sticking
-        constrains the slip velocity and not a position.
+        Components of tangential constraints are 0, since sticking constrains the slip velocity and not a
+        position.
         """
         own = (-touch.gap if i == 0 else ca.SX(0) for touch, i in self.rows)
         return ca.vertcat(super().h, *own)
 
     @cached_property
     def Dh(self) -> ca.SX:
-        """Jacobian of position constraints by q, and of velocity constraints by the rates."""
+        """Jacobian of all constraints, which include the active contacts.
+        Its rows are derivatives by q for constraints on positions, and by the rates for constraints on
+        velocities.
+        """
         m, g = len(self.system.constraints), self.graph
         if not m:
             return -self._slopes
@@ -106,22 +110,20 @@ class HoldingLagrangian(Lagrangian):
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Sizes of the constraints' terms, for tests of rounding; 0 for contacts.
-
-        The 0 means that no gradient of a contact is neglected.
+        """Sizes of the terms of all constraints, by which rounding errors are recognized.
+        They are 0 for contacts, so that no gradient of a contact is neglected.
         """
         return ca.vertcat(super().sizes, ca.SX.zeros(len(self.rows), 2))
 
 
 class ModeVI(MechanicalMap):
-    """Midpoint integrator in one contact mode, in which active contacts stay closed.
-
+    """Midpoint integrator in one contact mode, in which given active contacts stay closed.
     Active contacts with friction stick, unless they are in `sliding`.
 
     Parameters
     ----------
     system : System
-        System with contacts or limits of joints.
+        System with contacts or joint limits of joints.
     held : names
         Contacts and limits that are active in every step. Those with friction stick; a sphere rolls.
     sliding : names
@@ -189,7 +191,7 @@ class ModeVI(MechanicalMap):
         return f"ModeVI({self.system.name}: {names or 'nothing'} held, nx = {self.nx}, dt = {self.dt:g} s)"
 
     def holding(self, *held: str, sliding: str | Iterable[str] = ()) -> ModeVI:
-        """Return the map of the same mechanism and options in another contact mode."""
+        """Return a map of the same mechanism with the same options, for other active contacts."""
         options = {**self._options, "held": held, "sliding": as_names(sliding)}
         return type(self)(self.system, self.dt, **options).trying(**self.parameters)
 
@@ -197,13 +199,13 @@ class ModeVI(MechanicalMap):
 
     @shared
     def rule(self) -> MidpointRule:
-        """Equations of a midpoint step with the active contacts as constraints."""
+        """Discrete equations of a midpoint step with the active contacts as constraints."""
         kept = *self.lagrangian.nonholonomic, *(i > 0 for _, i in self.lagrangian.rows)
         return MidpointRule(self, self.alpha, self.forcing, kept)
 
     @shared
     def chord(self) -> ChordSolver:
-        """Solver of the step equations by the chord method."""
+        """Solver of the discrete equations of a step, by simplified Newton iteration."""
         return ChordSolver(self.rule)
 
     @own
@@ -272,7 +274,9 @@ class ModeVI(MechanicalMap):
         return found
 
     def _within(self, touch: Touching) -> ca.SX | None:
-        """Return expressions that are >= 0 while friction can hold a contact, or None."""
+        """Return expressions that are >= 0 while the friction of a sticking contact is in its cone, or None.
+        The result is None for a contact that does not stick.
+        """
         impulse, _ = self._impulse(touch)
         along = impulse[1:]
         if not along.numel():

@@ -1,4 +1,4 @@
-"""Detection of contacts that keep each other closed, as two sides of a slot do."""
+"""Detection of contacts that keep each other closed, as the two sides of a slot do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ LARGEST = 1e6  # largest velocity that counts as opening a contact at speed 1
 
 
 def openable(M: np.ndarray, N: np.ndarray, Dh: np.ndarray, closed: np.ndarray) -> np.ndarray:
-    """Return which closed contacts can be opened by a feasible velocity.
+    """Return, for each closed contact, whether a feasible velocity can open it.
+    A feasible velocity satisfies the constraints and does not decrease the gap of any closed contact.
 
     Contact i of the n contacts can open if a velocity v has N_i v > 0, N v >= 0 for all closed contacts, and
-    Dh v = 0. Velocities are measured in the norm of the mass matrix, in which gradients are scaled to length
-    one.
+    Dh v = 0, with gap gradients N and constraint Jacobian Dh. Velocities are measured in the norm of the mass
+    matrix M, in which gradients are scaled to length one.
     """
     root = np.linalg.cholesky(M)
     rows, held = (np.linalg.solve(root, J.T).T for J in (N[closed], Dh))

@@ -1,4 +1,4 @@
-"""Compiled steps of boxes and hulls in contact, in generalized coordinates."""
+"""Compiled steps of mechanisms with boxes and hulls in contact, in generalized coordinates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class PlacedProgram(StepByStep):
-    """Compiled rollouts of boxes and hulls, step by step with their contact points.
+    """Program that computes rollouts with boxes and hulls by the compiled solver.
+    The contact points are searched for in each step.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Equations of a step with contact at any smoothing, for optimization problems.
+"""Equations of a step with contact as a part of optimization problems, for any smoothing.
 
 The coordinates are generalized ones. docs/maths/contact_implicit.md
 """
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 
 def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """Return a function from parameters and smoothing to the equations of a step.
-
+    """Return a function from parameters and smoothing to the equations of a step with contact.
     Unknowns are the impulses of the constraints, then the variables of each contact's law. Directions along
     which no variable moves the contact (across the plane of a planar mechanism) have no friction.
     """
@@ -64,5 +63,7 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
 
 
 def _moving(slopes: ca.SX) -> list[int]:
-    """Return the indices of the tangents along which the contact point can move."""
+    """Return the indices of the tangents along which the variables can move a contact point.
+    The argument `slopes` is the derivative of the slip velocity by the variables' velocities.
+    """
     return [i for i in range(slopes.shape[0]) if slopes[i, :].nnz()]

@@ -1,4 +1,4 @@
-"""Computation and derivatives of steps with contact, without restitution."""
+"""Computation and differentiation of steps with contact, without restitution."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ContactSteps(ABC):
-    """Interface of the objects that compute and differentiate steps with contact.
+    """Interface of objects that compute and differentiate the steps of a map with contact.
 
     One object serves a map and its copies with other parameters, step length or smoothing. Each method
     therefore has the map `f` as argument.
@@ -50,9 +50,9 @@ class ContactSteps(ABC):
 
     @cached_property
     def normals(self) -> Evaluator:
-        """Evaluator of the mass matrix and of the gradients of all gaps.
-
-        (q, parameters) -> M (nd, nd), N (n, nd). Gaps of pairs of polytopes are not included.
+        """Evaluator of the mass matrix and of the gradients of the gaps of all contacts.
+        Its arguments and results are (q, parameters) -> M (nd, nd), N (n, nd). Gaps of pairs of polytopes are
+        not included.
         """
         q, theta = ca.SX.sym("q", self._of.nq), self._of.symbols.parameters
         M, J, _ = mechanics(self._of, q, theta)
@@ -60,45 +60,46 @@ class ContactSteps(ABC):
         return Evaluator(ca.Function("normals", [q, theta], [ca.densify(M), ca.densify(N)], OPTIONS))
 
     def openable(self, f: ContactVI, x: np.ndarray, closed: np.ndarray) -> np.ndarray:
-        """Return which closed contacts of a state can be opened by a feasible velocity."""
+        """Return, for each closed contact of a state x, whether a feasible velocity can open it.
+        A feasible velocity satisfies the constraints and does not decrease the gap of any closed contact.
+        """
         q = x[: f.nq]
         M, N = self.normals(q, f.theta)
         return openable(M, N, f.lagrangian.constraint_jacobian(q, **f.parameters)[:, : f.nd], closed)
 
     @abstractmethod
     def program(self, f: ContactVI) -> Program:
-        """Return the program of rollouts, which end before the first unsolved step."""
+        """Return the program that computes rollouts; a rollout ends before the first unsolved step."""
 
     @abstractmethod
     def rescued(
         self, f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve one step by slower, robust methods, or raise `StepError`.
-
-        It has the arguments of `StepSolver.rescued`, after the map.
+        """Solve one step by slower, robust methods, or raise `StepError` if they fail.
+        The arguments after the map f are those of `StepSolver.rescued`.
         """
 
     @abstractmethod
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Any]:
-        """Return the motions and impacts within a step; an empty list without restitution."""
+        """Return the impacts of a step and the motions between these impacts.
+        The list is empty for a map without restitution.
+        """
 
     @abstractmethod
     def residual(self, f: ContactVI) -> ca.Function | None:
-        """Return the CasADi function of a step's residual, or None if it has none.
-
-        See `OneStepMap.residual`.
+        """Return a CasADi function of the residual of the map's step, or None if there is none.
+        `OneStepMap.residual` documents the function.
         """
 
     @abstractmethod
     def derivatives(self, f: ContactVI) -> MapDerivatives:
-        """Return the object that computes the derivatives of the map's steps.
-
-        See `OneStepMap.derivatives`.
+        """Return an object that computes the derivatives of the map's steps.
+        `OneStepMap.derivatives` documents the object.
         """
 
 
 class Resting(ContactSteps):
-    """Computation and derivatives of steps without restitution."""
+    """Computation and differentiation of steps with contact whose contacts have no restitution."""
 
     smooth = True
 
@@ -181,7 +182,7 @@ class Resting(ContactSteps):
 
 
 def _held_shut(f: ContactVI, x: np.ndarray) -> list[str]:
-    """Return the names of closed contacts that no feasible velocity can open."""
+    """Return the names of closed contacts in state x that no feasible velocity can open."""
     gaps = f.gaps(x)
     closed = np.isfinite(gaps) & (gaps <= CLOSED)
     if closed.sum() < 2:

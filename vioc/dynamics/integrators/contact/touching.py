@@ -1,4 +1,4 @@
-"""Gaps and slip velocities of contacts and limits in generalized coordinates."""
+"""Gaps and slip velocities of contacts and joint limits in generalized coordinates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POSE, TWIST = 12, 6  # numbers of values of a frame's pose and twist
 
 @dataclass(frozen=True)
 class Touching(AnyTouch):
-    """Contact, joint limit or dry friction as expressions of the coordinates.
+    """Contact, joint limit or dry friction, whose gap and slip are expressions of the coordinates.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Touching(AnyTouch):
 
 
 class Polytopes:
-    """Pairs of boxes and hulls of a system, and the search for their contact points.
+    """Pairs of boxes and hulls of a system, with the search for their contact points.
 
     Parameters
     ----------
@@ -93,9 +93,8 @@ class Polytopes:
         self._frames = Evaluator(ca.Function("frames", args, list(map(ca.densify, outputs)), OPTIONS))
 
     def at(self, q: np.ndarray, v: np.ndarray, theta: np.ndarray, dt: float) -> MeetingPlaces:
-        """Return the contact points of polytopes at a configuration and its rates.
-
-        The rates v are (nq,). Points where the polytopes may meet within dt are included.
+        """Return the contact points of polytopes at a configuration q with rates v.
+        The rates v are (nq,). Points where the polytopes may touch within a step dt are included.
         """
         poses, twists = self._frames(q, v, theta)
         own = poses.reshape(-1, POSE)
@@ -103,7 +102,7 @@ class Polytopes:
 
 
 class Touches:
-    """Contacts, joint limits and dry friction of a system, with their Jacobians.
+    """Contacts, joint limits and dry friction of a system, with the Jacobians of gaps and slips.
 
     Attributes
     ----------
@@ -146,19 +145,22 @@ class Touches:
         self._units = units_of_touches(system, self.all, self._length)
 
     def natural(self, constraints: int) -> NaturalUnits:
-        """Return the natural units of a step with this number of constraints.
+        """Return the natural units to which the residuals of a step with contact are relative.
+        The argument is the number of constraints.
 
         Constraint values have no unit, as `Pieces.leave` divides them by the lengths of their gradients.
         """
         return NaturalUnits(self._length, self._sizes, np.concatenate([np.ones(constraints), self._units]))
 
     def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
-        """Return friction coefficients of contacts, or dry friction's largest impulses."""
+        """Return, for each contact, its friction coefficient, or the largest impulse of dry friction.
+        The largest impulse is that within a step of length dt.
+        """
         each = zip(self.all, ca.vertsplit(self.friction(theta)), strict=True)
         return [value if t.cone.gap else dt * value for t, value in each]
 
     def rows(self, J: ca.SX) -> list[ca.SX]:
-        """Split the rows of a Jacobian by contact."""
+        """Split the rows of the Jacobian J of gaps and slips by contact."""
         sizes = [t.rows for t in self.all]
         return ca.vertsplit(J, [0, *(sum(sizes[: i + 1]) for i in range(len(sizes)))])
 
@@ -184,7 +186,7 @@ def _touching(g: FrameGraph, name: str, item: Any, meeting: Meeting) -> Touching
 
 
 def _placed(g: FrameGraph, name: str, item: PairContact, data: Any) -> Touching:
-    """Return one possible contact point of two polytopes as a contact."""
+    """Return one possible contact point of two polytopes as a contact, from its numbers `data`."""
     poses = [g.node_pose(g.system.frame_index(n))[::-1] for n in (item.frame1, item.frame2)]
     gap, normal, point, there = placed(poses, ca.vertsplit(data))
     found = _touching(g, name, item, Meeting(gap, normal, point, item.frame1, item.frame2))

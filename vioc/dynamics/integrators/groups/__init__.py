@@ -1,4 +1,4 @@
-"""Variational integrators on SO(3)^n x R^m, with rotations as quaternions.
+"""Variational integrators on SO(3)^n x R^m, whose states have rotations as unit quaternions.
 
 Maths: docs/maths/groups.md. `group_lagrangian` has the Lagrangian and kinematics on the group, `group_space`
 states and their errors, `group_vi` the integrator. For the midpoint rule, `group_step` has the equations of a

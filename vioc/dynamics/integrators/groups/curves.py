@@ -1,4 +1,4 @@
-"""Attitudes along quaternion polynomials, and angular momenta along a step.
+"""Attitudes along quaternion polynomials within a step, and angular momenta along these curves.
 
 For one rotation, relative to the start of a step, with rates w_i and torques t_i at the points
 (docs/maths/groups.md),
@@ -26,9 +26,8 @@ ONE = (1.0, 0.0, 0.0, 0.0)
 
 
 class Curves:
-    """Attitudes and angular momenta of one rotating body along a step.
-
-    The columns of arguments and results are the points of a step.
+    """Attitudes and angular momenta of one rotating body at the quadrature points of a step.
+    Each column of an argument or result belongs to one point.
 
     Parameters
     ----------
@@ -40,9 +39,9 @@ class Curves:
 
     @cached_property
     def path(self) -> ca.Function:
-        """CasADi function of attitudes along a step, from angular velocities.
-
-        (rates (3, s), dt) -> unit quaternions at points (4, s) and end (4,), relative to the start.
+        """CasADi function of the attitudes of a body along a step, from its angular velocities.
+        Its arguments and results are (rates (3, s), dt) -> unit quaternions at the s points (4, s) and at the
+        end (4,), relative to the start.
         """
         w, dt = ca.SX.sym("w", 3, self.rule.stages), ca.SX.sym("dt")
         stages, end = Path(self.rule, w, dt).ends
@@ -51,10 +50,9 @@ class Curves:
 
     @cached_property
     def momenta(self) -> ca.Function:
-        """CasADi function of the angular momenta along a step.
-
-        (rates (3, s), torques (3, s), pi (3,), dt) -> momenta at the points (3, s) and at the end (3,); pi is
-        the momentum at the start.
+        """CasADi function of the angular momenta of a body along a step.
+        Its arguments and results are (rates (3, s), torques (3, s), pi (3,), dt) -> momenta at the s points
+        (3, s) and at the end (3,); pi is the momentum at the start.
         """
         s = self.rule.stages
         w, torques, pi, dt = (
@@ -69,11 +67,12 @@ class Curves:
 
     @cached_property
     def errors(self) -> ca.Function:
-        """CasADi function of rotation errors and momenta along a step.
+        """CasADi function of the rotation errors and the angular momenta of a body along a step.
+        Rotation errors are rotation vectors relative to given attitudes.
 
-        (y, dt, attitudes (4 s + 4,)) -> turns and momenta (3, s + 1) each, at the points and at the end;
-        y = (turn at the start, pi, rates, torques), (6 + 6 s,). Turns are relative to the given attitudes and
-        exact to second order, which derivatives at zero require.
+        Arguments and results are (y, dt, attitudes (4 s + 4,)) -> rotation vectors and momenta (3, s + 1)
+        each, at the s points and at the end; y = (rotation vector at the start, pi, rates, torques), (6 + 6
+        s,). Rotation vectors are exact to second order, which derivatives at zero require.
         """
         s = self.rule.stages
         y, dt, given = ca.SX.sym("y", 6 + 6 * s), ca.SX.sym("dt"), ca.SX.sym("given", 4 * s + 4)
@@ -94,9 +93,11 @@ class Curves:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """CasADi function of the derivatives of rotation errors and momenta along a step.
+        """CasADi function of the Jacobians of rotation errors and angular momenta along a step.
+        They are the results of the function `errors`.
 
-        (y, dt, attitudes) -> derivatives of turns and of momenta by y, (3 s + 3, 6 + 6 s) each.
+        Its arguments and results are (y, dt, attitudes) -> derivatives of rotation vectors and of momenta by
+        y, (3 s + 3, 6 + 6 s) each.
         """
         y, dt, given = self.errors.sx_in()
         outputs = [ca.densify(ca.jacobian(ca.vec(o), y)) for o in self.errors(y, dt, given)]
@@ -104,9 +105,11 @@ class Curves:
 
     @cached_property
     def curvature(self) -> ca.Function:
-        """CasADi function of the Hessian of weighted rotation errors and momenta.
+        """CasADi function of the Hessian of a weighted sum of rotation errors and angular momenta.
+        They are the results of the function `errors` along a step.
 
-        (y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y of the weighted sum of turns, then momenta.
+        Its arguments and results are (y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y. The weights are
+        those of the rotation vectors, then of the momenta, of `errors`.
         """
         y, dt, given = self.errors.sx_in()
         turns, momenta = self.errors(y, dt, given)
@@ -117,17 +120,15 @@ class Curves:
 
 @lru_cache(maxsize=16)
 def curves_of(points: str, stages: int) -> Curves:
-    """Return the attitude curves of a quadrature rule, shared by all mechanisms.
-
-    They take longer to build than most mechanisms.
+    """Return the attitude curves of a quadrature rule, which all mechanisms share.
+    They are kept, since their construction takes longer than that of most mechanisms.
     """
     return Curves(quadrature(points, stages))
 
 
 class Path:
-    """Quaternion curve of one rotation along a step, for given angular velocities.
-
-    The angular velocities w are (3, s).
+    """Quaternion curve of one rotation along a step, from angular velocities w (3, s) at s points.
+    The velocities are in the axes of the body.
     """
 
     def __init__(self, rule: Quadrature, w: ca.SX, dt: Any):
@@ -161,8 +162,8 @@ class Path:
 
 
 class _Elimination:
-    """Solver by elimination of a linear system with quaternions as unknowns.
-    The equations are x_i - sum_j a_ij x_j q_j = right_i.
+    """Solver, by elimination, of a linear system whose unknowns x_i are quaternions.
+    The equations are x_i - sum_j a_ij x_j q_j = right_i, with numbers a_ij and quaternions q_j.
     """
 
     def __init__(self, a: np.ndarray, q: list[Quaternion]):

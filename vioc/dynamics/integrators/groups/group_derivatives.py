@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class GroupDerivatives:
-    """First and second derivatives of midpoint steps on SO(3)^n x R^m."""
+    """First and second derivatives of midpoint steps with rotations, on SO(3)^n x R^m."""
 
     def __init__(self, f: GroupVI):
         self.f = f
@@ -31,9 +31,10 @@ class GroupDerivatives:
     @cached_property
     def _implied(self) -> tuple[list[ca.SX], ca.SX, ca.SX, ca.SX]:
         """Implicit equations of a step as an expression G (ndx + nm,), with their symbols.
+        The symbols are those of the arguments, of s (errors at the start, inputs, parameters) and of y
+        (errors at the end, multipliers).
 
-        The symbols are those of the arguments, s and y. Errors and multipliers y are relative to the
-        arguments.
+        Errors and multipliers y are relative to the arguments.
         """
         f = self.f
         x, u, lam, theta, _ = f.symbols

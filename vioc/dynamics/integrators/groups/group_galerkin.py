@@ -33,7 +33,7 @@ CONVERGED = 3e-16
 
 
 class GalerkinStep:
-    """Solver for steps of several stages on SO(3)^n x R^m."""
+    """Solver of steps with several stages, for rotations as unit quaternions, on SO(3)^n x R^m."""
 
     def __init__(self, f: GroupVI):
         self.f, self.space, self.group = f, f.space, f.group
@@ -46,9 +46,9 @@ class GalerkinStep:
 
     @cached_property
     def _places(self) -> ca.Function:
-        """CasADi function of configurations along a step, from the rates at its points.
-
-        (x, V (nd, s), dt) -> configurations at points (nq, s) and end (nq,).
+        """CasADi function of the configurations along a step, from the rates V at its s points.
+        Its arguments and results are (x, V (nd, s), dt) -> configurations at the points (nq, s) and at the
+        end (nq,).
         """
         space, rule, s = self.space, self.rule, self.rule.stages
         x, dt, V = ca.SX.sym("x", self.f.nx), ca.SX.sym("dt"), ca.SX.sym("V", space.nd, s)
@@ -63,10 +63,9 @@ class GalerkinStep:
 
     @cached_property
     def _factors(self) -> ca.Function:
-        """CasADi function of the factors of the mass matrix along a step.
-
-        (x, V (nd, s), dt, parameters) -> factors at all points, stacked; with constraints those in the middle
-        of the step.
+        """CasADi function of the factors of the mass matrix at the points of a step.
+        Its arguments and results are (x, V (nd, s), dt, parameters) -> factors at all points, stacked; with
+        constraints those in the middle of the step.
         """
         x, V, dt = self._places.sx_in()
         theta = ca.SX.sym("theta", len(self.f.parameters))
@@ -80,12 +79,12 @@ class GalerkinStep:
 
     @property
     def _unknowns(self) -> int:
-        """Number of unknowns: rates at all points, and multipliers at all but the last."""
+        """Number of unknowns of a step: rates at all points, and multipliers at all but the last."""
         return self.rule.stages * self.space.nd + (self.rule.stages - 1) * self.f.nm
 
     @cached_property
     def _iterate(self) -> ca.Function:
-        """CasADi function of one iteration on the rates and multipliers of a step.
+        """CasADi function of one iteration for the rates and the multipliers of a step.
 
         (z, x, u, t, dt, parameters, factors) -> new z, (x_next, z), error. z is V_1 to V_s and lambda_1 to
         lambda_s-1; the error is the correction of increments. x_next belongs to the given z, so that its
@@ -125,9 +124,10 @@ class GalerkinStep:
         return ca.Function("iterate", args, [after, found, error], OPTIONS)
 
     def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
-        """Return corrections of the rates (nd, s) and of the multipliers (nm, s - 1).
+        """Return the corrections of rates (nd, s) and multipliers (nm, s - 1), from residuals.
 
-        Multipliers are eliminated by docs/maths/galerkin.md (GA 12).
+        The residuals are `left` of the momenta and `h` of the constraints. Multipliers are eliminated by
+        equation (GA 12) of docs/maths/galerkin.md.
         """
         _, solve, pushes = self.group.masses
         s, nm, rule = self.rule.stages, self.f.nm, self.rule
@@ -145,14 +145,13 @@ class GalerkinStep:
         return ca.horzcat(*by), y @ ca.DM(apart).T / dt
 
     def residual(self) -> None:
-        """Residual of a step: None, because a step has unknowns besides its end."""
+        """Return None: a step has no residual of its end alone, since its stages are unknowns, too."""
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
-        """Return the CasADi function that solves one step.
-
-        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The initial guess extrapolates the
-        rates by the accelerations at the start of the step, with the multipliers there. None if `robust`:
-        `rescued` is the robust solver.
+        """Return the CasADi function that solves one step, or None if `robust` is True.
+        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The initial guess
+        extrapolates the rates by the accelerations at the start of the step, with the multipliers there. The
+        robust solver is the method `rescued`.
         """
         if robust:
             return None
@@ -174,6 +173,6 @@ class GalerkinStep:
         return ca.Function("stages_step", [x, u, t, dt, theta], [x_next, impulse, error])
 
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve a step by continuation in its length, from the rates of the state."""
+        """Solve a step by continuation in its length, and return next state and multipliers."""
         equations = StageEquations(self.derivatives, f, x, u, t, dt)
         return equations.end(solve_step(equations, k, t, f.tolerance).w)

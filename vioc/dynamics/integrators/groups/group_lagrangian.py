@@ -26,14 +26,16 @@ from vioc.dynamics.lagrangian import LONG, OPTIONS, Lagrangian
 
 
 class _Attitude(Pose):
-    """Rotation whose nine matrix entries are parameters of the auxiliary mechanism."""
+    """Constant rotation of the auxiliary mechanism, whose nine matrix entries are parameters.
+    The auxiliary mechanism has this rotation, followed by three angles, for each rotation of the mechanism.
+    """
 
     def __post_init__(self) -> None:
-        """Skip the checks of `Pose`, since the entries are symbols."""
+        """Omit the checks of the base class `Pose`, since the matrix entries are symbols."""
 
 
 class GroupLagrangian:
-    """Lagrangian, forces and constraints of a mechanism on R^nr x SO(3)^nb.
+    """Lagrangian, forces and constraints of a mechanism whose configurations are in R^nr x SO(3)^nb.
 
     Parameters
     ----------
@@ -69,14 +71,16 @@ class GroupLagrangian:
         self._nodes = [i + sum(first <= i for first in firsts) for i in range(len(system.nodes))]
 
     def ours(self, rows: Any) -> ca.SX:
-        """Reorder entries from the auxiliary mechanism's variables to (r, rotations).
-        The coordinates r are all others than rotations.
+        """Reorder entries from the order of the auxiliary mechanism's variables to (r, rotations).
+        The auxiliary mechanism has three angles for each rotation. The coordinates r are all variables that
+        belong to no rotation.
         """
         return vec.column(rows[i] for i in self.place)
 
     def theirs(self, rows: list[Any]) -> list[Any]:
-        """Reorder entries from (r, rotations) to the auxiliary mechanism's variables.
-        The coordinates r are all others than rotations.
+        """Reorder entries from the order (r, rotations) to that of the auxiliary mechanism's variables.
+        The auxiliary mechanism has three angles for each rotation. The coordinates r are all variables that
+        belong to no rotation.
         """
         found: list[Any] = [0.0] * len(rows)
         for i, row in zip(self.place, rows, strict=True):
@@ -84,7 +88,10 @@ class GroupLagrangian:
         return found
 
     def _values(self, q: Any, theta: Any) -> dict[str, Any]:
-        """Return the values of the parameters of the auxiliary mechanism."""
+        """Return the parameters of the auxiliary mechanism, by name, at a configuration q.
+        They are the given parameters theta, and the matrix entries of all rotations, which are constant in
+        the auxiliary mechanism.
+        """
         values = dict(zip(self._names, ca.vertsplit(theta), strict=True))
         for i, s in enumerate(self.space.attitudes(q)):
             R = rot.matrix(s)
@@ -92,18 +99,18 @@ class GroupLagrangian:
         return {n: values[n] for n in self.lagrangian.system.parameters}
 
     def at(self, q: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
-        """Return variables and parameters of the auxiliary mechanism at a configuration.
-
-        The angles are zero.
+        """Return the variables and the parameters of the auxiliary mechanism at a configuration q.
+        In the auxiliary mechanism each rotation is given by parameters, followed by three angles, which are
+        zero.
         """
         angles = vec.column(self.theirs([*ca.vertsplit(q[: self.space.nr]), *[ca.SX(0)] * 3 * self.space.nb]))
         return angles, vec.column(self._values(q, theta).values())
 
     @cached_property
     def place_at(self) -> ca.Function:
-        """CasADi function of the auxiliary mechanism's variables and parameters.
-
-        It is (q, parameters) -> both.
+        """CasADi function of the variables and the parameters of the auxiliary mechanism.
+        Its arguments are (q, parameters). In the auxiliary mechanism each rotation is given by parameters,
+        followed by three angles, which are zero.
         """
         q, *_, theta = self._symbols
         return ca.Function("place", [q, theta], list(self.at(q, theta)), OPTIONS)
@@ -118,8 +125,8 @@ class GroupLagrangian:
     @cached_property
     def terms(self) -> ca.Function:
         """CasADi function of the Lagrangian's derivatives, the forces and the energies.
-
-        (q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V; n is the derivative of L by rotations.
+        Its arguments and results are (q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V; n is the
+        derivative of L by rotations, F are the generalized forces, T and V the kinetic and potential energy.
         """
         lag, (q, v, u, t, theta) = self.lagrangian, self._symbols
         raw = lag.function("raw", [lag.L_v, lag.L_q, lag.F, lag.T, lag.V])
@@ -135,9 +142,8 @@ class GroupLagrangian:
 
     @cached_property
     def constraint(self) -> ca.Function:
-        """CasADi function of the constraints: (q, parameters) -> h (nm,), Dh (nm, nd).
-
-        Dh is the derivative by (r, rotations).
+        """CasADi function of the constraint values h (nm,) and their Jacobian Dh (nm, nd).
+        Its arguments are (q, parameters). Dh is the derivative by (r, rotations).
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         h, Dh = ca.Function("raw", [g.q_vector, g.parameters], [lag.h, lag.Dh])(*self.at(q, theta))
@@ -145,10 +151,11 @@ class GroupLagrangian:
 
     @cached_property
     def directions(self) -> ca.Function:
-        """CasADi function of the constraint gradients, with rounding errors set to zero.
+        """CasADi function of the constraint gradients, in which rounding errors are set to zero.
+        Its arguments and results are (q, parameters) -> Dh (nm, nd), sizes of cancelling terms in h (nm,),
+        for constraint values h and their Jacobian Dh.
 
-        (q, parameters) -> Dh (nm, nd), sizes of cancelling terms in h (nm,). Rows of Dh that are 0 except for
-        rounding are 0.
+        Rows of Dh that are 0 except for rounding are 0.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         raw = ca.Function("raw", [g.q_vector, g.parameters], [lag.directions, lag.sizes[:, 0]])
@@ -157,9 +164,8 @@ class GroupLagrangian:
 
     @cached_property
     def velocity(self) -> ca.Function:
-        """CasADi function of the velocities of a state, tangent to the constraints.
-
-        (q, p, parameters) -> v (nd,).
+        """CasADi function of the velocities v (nd,) of a state, tangent to the constraints.
+        Its arguments are configuration, momenta and parameters, (q, p, parameters).
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         p, own = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
@@ -170,10 +176,9 @@ class GroupLagrangian:
 
     @cached_property
     def motion(self) -> ca.Function:
-        """CasADi function of velocities, accelerations and multipliers of a state.
-
-        (q, p, u, t, parameters) -> rates (nd,), accelerations, multipliers. The constraint forces are -Dh'
-        times the multipliers (nm,).
+        """CasADi function of the velocities, accelerations and multipliers of a state.
+        Its arguments and results are (q, p, u, t, parameters) -> rates (nd,), accelerations, multipliers. The
+        constraint forces are -Dh' times the multipliers (nm,).
         """
         lag, g, (q, _, u, t, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         bias = ca.jtimes(lag.L_v, g.q_vector, g.v_vector) - lag.L_q - lag.F
@@ -191,7 +196,10 @@ class GroupLagrangian:
         return ca.Function("motion", [q, p, u, t, theta], [v, a, lam], OPTIONS)
 
     def moved(self, expression: Any, q: Any, v: Any, theta: Any) -> ca.SX:
-        """Evaluate an expression of the auxiliary mechanism at a configuration and rates."""
+        """Evaluate an expression of the auxiliary mechanism at the configuration q and the rates v.
+        In the auxiliary mechanism each rotation is given by parameters, followed by three angles. The given
+        parameters are theta.
+        """
         g = self.lagrangian.graph
         raw = ca.Function("raw", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
         angles, values = self.at(q, theta)
@@ -199,7 +207,8 @@ class GroupLagrangian:
 
     @cached_property
     def masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
-        """CasADi functions that factorize and solve with the mass matrix and constraints.
+        """CasADi functions that factorize the mass matrix, and solve linear systems with it.
+        They solve systems with and without constraints.
 
         (q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y of the solution
         (x, y) of M x + Dh' y = a, Dh x = b. Long trees use recursions over the tree.
@@ -223,9 +232,9 @@ class GroupLagrangian:
 
     @cached_property
     def settled(self) -> ca.Function:
-        """CasADi function that projects a momentum onto the constraints.
-
-        (q, p, parameters) -> projected p; impulses of the constraints, which produce the projection.
+        """CasADi function that projects momenta onto the constraints.
+        Its arguments and results are (q, p, parameters) -> projected momenta, and the constraint impulses
+        that produce the projection.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         p, own = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
@@ -237,9 +246,8 @@ class GroupLagrangian:
 
     @cached_property
     def places(self) -> ca.Function:
-        """CasADi function of positions and rotation matrices of all frames.
-
-        (q, parameters) -> positions (3, nodes), rotations (3, 3 nodes).
+        """CasADi function of the positions and rotation matrices of all frames.
+        Its arguments and results are (q, parameters) -> positions (3, nodes), rotations (3, 3 nodes).
         """
         g, (q, *_, theta) = self.lagrangian.graph, self._symbols
         poses = [g.node_pose(i) for i in self._nodes]
@@ -251,10 +259,8 @@ class GroupLagrangian:
 
     @cached_property
     def long(self) -> bool:
-        """Flag: tree recursions can solve a step, and are cheaper than a factorization.
-
-        They are possible without constraints and if forces and potentials besides gravity couple no
-        variables.
+        """Flag, True if recursions over the tree can solve a step faster than a factorization.
+        There must be no constraints, and forces and potentials besides gravity must not couple variables.
         """
         if self.lagrangian.depths < LONG or self.lagrangian.constraint_names:
             return False
@@ -263,8 +269,7 @@ class GroupLagrangian:
 
     @cached_property
     def _slopes(self) -> ca.Function:
-        """CasADi function of the forces' terms in the derivative of the momentum balance.
-
+        """CasADi function of the terms of forces in the derivative of a step's momentum balance.
         Potentials except gravity count as forces.
         """
         lag, g, dt = self.lagrangian, self.lagrangian.graph, ca.SX.sym("dt")
@@ -273,10 +278,10 @@ class GroupLagrangian:
         return lag.function("slopes", [found], [dt])
 
     def swept(self, q: Any, v: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
-        """Return a solver that approximates the derivative of the momentum balance.
+        """Return a solver of linear systems with an approximate Newton matrix of a step.
 
-        The derivative is by the increments. The matrix is -M/dt plus `_slopes`, in the order of the auxiliary
-        mechanism.
+        The matrix is the derivative of the momentum balance by the increments of the configuration: -M/dt
+        plus `_slopes`, with the mass matrix M, in the order of the auxiliary mechanism's variables.
         """
         values = self._values(q, theta)
 
@@ -296,7 +301,9 @@ def _entry(i: int, k: int) -> str:
 
 
 def _twin_system(system: System, rotations: tuple[Chart, ...]) -> System:
-    """Return the mechanism with each rotation as nine parameters, then three angles."""
+    """Return the auxiliary mechanism of a system, from which derivatives by rotations follow.
+    In this mechanism each rotation is a constant rotation by nine parameters, followed by three angles.
+    """
     first = {chart.nodes[0]: i for i, chart in enumerate(rotations)}
     axes = {n: axis for chart in rotations for n, axis in zip(chart.nodes, "XYZ", strict=True)}
     flat: list[tuple[Frame, int]] = []

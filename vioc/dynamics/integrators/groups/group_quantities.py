@@ -1,4 +1,4 @@
-"""Named quantities of the integrator on SO(3)^n x R^m: rates, energies, frames."""
+"""Named quantities, such as rates and energies, of the integrator on SO(3)^n x R^m."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BODY = ("x", "y", "z")
 
 
 class GroupQuantities(KernelMap):
-    """Evaluation of named quantities, as a base class of the integrator `GroupVI`."""
+    """Base class of the integrator `GroupVI` that evaluates its named quantities."""
 
     system: System
     group: GroupLagrangian
@@ -39,7 +39,7 @@ class GroupQuantities(KernelMap):
 
     @shared
     def _rates(self) -> ca.SX:
-        """Rates v (nd,) of a state: p = M(q) v, projected onto the constraints."""
+        """Rates v (nd,) of a state, with p = M(q) v for mass matrix M, projected onto the constraints."""
         x = self.symbols.x
         return self.group.velocity(x[: self.nq], x[self.nq :], self.symbols.parameters)
 
@@ -51,9 +51,9 @@ class GroupQuantities(KernelMap):
         return Evaluator(self.backend.program(build, "velocity"))
 
     def velocities(self, x: np.ndarray) -> np.ndarray:
-        """Return rates (..., nd) of states (..., nx).
-
-        They are the rates of r, then angular velocities in the body's axes.
+        """Return the rates (..., nd) of states (..., nx).
+        They are the rates of the coordinates r, then the angular velocities of the rotations in the body's
+        axes.
         """
         x = np.asarray(x, float)
         flat = self._velocity(np.ascontiguousarray(x.reshape(-1, self.nx)), self.theta)[0][..., 0]
@@ -133,8 +133,7 @@ class GroupQuantities(KernelMap):
 
     @shared
     def _angles(self) -> list[ca.SX]:
-        """Euler angles (3,) of each rotation, as expressions of the quaternions.
-
+        """Euler angles (3,) of each rotation, as expressions of the state's quaternions.
         Other integrators have these angles as states.
         """
         pairs = zip(self.rotations, self.space.attitudes(self.symbols.x), strict=True)
@@ -142,7 +141,9 @@ class GroupQuantities(KernelMap):
 
     @shared
     def _angle_rates(self) -> list[ca.SX]:
-        """Rates (3,) of the Euler angles, from the quaternion rates s (0, w)/2."""
+        """Rates (3,) of the Euler angles of each rotation, as expressions of the state.
+        They follow from the rates s (0, w)/2 of the quaternions s at angular velocities w.
+        """
         x, space, found = self.symbols.x, self.space, []
         turns = space.turns(self._rates)
         for i, (s, w) in enumerate(zip(space.attitudes(x), turns, strict=True)):

@@ -1,4 +1,4 @@
-"""State space with quaternions: states [r, s, p] and errors (dr, phi, dp).
+"""State space with quaternions s: states [r, s, p], and errors (dr, phi, dp) of states.
 
 Errors of the quaternions s are rotation vectors phi, with s_1 = s_0 exp(phi).
 """
@@ -18,7 +18,7 @@ from vioc.maps.space import StateSpace
 
 @dataclass(frozen=True)
 class GroupSpace(StateSpace):
-    """State space of configurations in R^nr x SO(3)^nb and their momenta.
+    """State space of configurations in R^nr x SO(3)^nb, with rotations as quaternions, and momenta.
 
     Attributes
     ----------
@@ -40,24 +40,24 @@ class GroupSpace(StateSpace):
 
     @property
     def nd(self) -> int:
-        """Number of degrees of freedom."""
+        """Number of velocities: scalar coordinates and three for each rotation."""
         return self.nr + 3 * self.nb
 
     @property
     def nq(self) -> int:
-        """Number of components of a configuration."""
+        """Number of components of a configuration: scalar coordinates and four for each quaternion."""
         return self.nr + 4 * self.nb
 
     def turns(self, w: Any) -> list[tuple[Any, ...]]:
-        """Return the rotations' part of rates or increments (nd,), as triples of scalars."""
+        """Return the rotational part of rates or increments w (nd,), as triples of scalars."""
         return [tuple(ca.vertsplit(w[i : i + 3])) for i in range(self.nr, self.nd, 3)]
 
     def attitudes(self, x: Any) -> list[tuple[Any, ...]]:
-        """Return the quaternions of a configuration or state, as scalars."""
+        """Return the quaternions of a configuration or a state x, as tuples of scalars."""
         return [tuple(ca.vertsplit(x[i : i + 4])) for i in range(self.nr, self.nq, 4)]
 
     def split(self, x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return r (..., nr), quaternions (..., nb, 4), momenta (..., nd) of a state."""
+        """Split states x into r (..., nr), quaternions (..., nb, 4) and momenta (..., nd)."""
         x = np.asarray(x, float)
         s = x[..., self.nr : self.nq].reshape(*x.shape[:-1], self.nb, 4)
         return x[..., : self.nr], s, x[..., self.nq :]
@@ -79,8 +79,7 @@ class GroupSpace(StateSpace):
         return ca.vertcat(x1[: self.nr] - x0[: self.nr], *turns, x1[self.nq :] - x0[self.nq :])
 
     def retract_expression(self, x: Any, dx: Any) -> Any:
-        """Return the state at an error from another, as an expression.
-
+        """Return the state that differs from x by the error dx, as an expression.
         It is exact to second order in dx.
         """
         rows = [x[: self.nr] + dx[: self.nr]]

@@ -1,4 +1,4 @@
-"""Exact derivatives of steps of several stages on SO(3)^n x R^m, first and second.
+"""Exact first and second derivatives of steps with several stages on SO(3)^n x R^m.
 
 At each point, o = (L_v, f, h, Dh v) is evaluated as a function of y = (errors of the configuration, rates,
 inputs, parameters, multipliers). Along the curve of each rotation, turns and momenta (`Curves.errors`) are
@@ -33,10 +33,10 @@ FOUND = 1e-8  # largest relative difference between a step's end and the end fro
 
 
 class Along(NamedTuple):
-    """Values and derivatives of N steps at given rates and multipliers.
+    """Values and derivatives of the equations of N steps at given rates and multipliers.
+    The unknowns are w = (V; lambda, v at the end), the rates at s stages, multipliers and rates at the end.
 
-    The unknowns are w = (V; lambda, v at the end). There are s stages, P = s + 1 points with the end, and K
-    evaluated points.
+    There are P = s + 1 points with the end, and K evaluated points.
 
     Attributes
     ----------
@@ -73,9 +73,8 @@ class Along(NamedTuple):
 
 
 class GroupStageDerivatives:
-    """First and second derivatives of steps of several stages on SO(3)^n x R^m.
-
-    They are by s = (errors of the state, inputs, parameters), with ns components.
+    """First and second derivatives of steps with several stages on SO(3)^n x R^m.
+    They are derivatives by s = (errors of the state, inputs, parameters), with ns components.
     """
 
     def __init__(self, f: GroupVI, curves: Curves):
@@ -111,8 +110,7 @@ class GroupStageDerivatives:
         self._turns = np.arange(f.nr, nd).reshape(-1, 3)  # indices of rotations among the degrees of freedom
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Split unknowns w (N, nw) into rates, multipliers and rates at the end.
-
+        """Split unknowns w (N, nw) into rates at the stages, multipliers and rates at the end.
         Their shapes are V (N, s, nd), lambda (N, s, nm), v (N, 0 or 1, nd).
         """
         n, s, nd, nm = len(w), self.rule.stages, self.f.nd, self.f.nm
@@ -122,9 +120,8 @@ class GroupStageDerivatives:
     # -- unknowns of solved steps ---------------------------------------------------------------------
 
     def solved(self, steps: Steps, theta: np.ndarray) -> Along:
-        """Return values of solved steps, after recomputing the rates by Newton's method.
-
-        The initial guess interpolates the rates at both ends.
+        """Compute the stage rates of steps whose end states are known; return values and derivatives.
+        The initial guess of Newton's method interpolates the rates at both ends.
 
         Raises
         ------
@@ -154,7 +151,7 @@ class GroupStageDerivatives:
         self._fail(steps, int(np.argmax(np.abs(at.left).max(axis=1))), float(last))
 
     def _check(self, steps: Steps, at: Along) -> None:
-        """Raise `StepError` if the recomputed rates lead to another end of the step."""
+        """Raise `StepError` if recomputed rates of a step lead to a state that is not its end."""
         x1 = np.concatenate([at.q, at.p], axis=1)
         off = np.abs(self.f.difference(steps.x1, x1)).max(axis=1) / (1 + np.abs(steps.x1).max(axis=1))
         worst = int(np.argmax(off))
@@ -173,7 +170,7 @@ class GroupStageDerivatives:
     # -- values of a step -----------------------------------------------------------------------------
 
     def at(self, steps: Steps, theta: np.ndarray, w: np.ndarray) -> Along:
-        """Return values and derivatives of steps at unknowns w (N, nw)."""
+        """Return values and derivatives of the equations of N steps at unknowns w (N, nw)."""
         f, rule, n, s, K = self.f, self.rule, len(steps), self.rule.stages, self.points
         nr, nd, nb, nm, ns, nw = f.nr, f.nd, self.space.nb, f.nm, self.ns, self.nw
         (V, lam, v), h = self.split(w), steps.h[:, None, None]
@@ -235,14 +232,15 @@ class GroupStageDerivatives:
         return Along(points, curves, end, m[:, s], impulse, left, o_y, y_w, y_s, m_w, m_f, m_s, e_w, e_s)
 
     def _of_rotations(self, rows: np.ndarray) -> np.ndarray:
-        """Return the rotational part (N nb, 3 s) of arrays (N, s, nd)."""
+        """Return the rotational part of arrays (N, s, nd), one row for each rotation: (N nb, 3 s)."""
         return np.swapaxes(rows[:, :, self._turns], 1, 2).reshape(-1, 3 * rows.shape[1])
 
     def _equations(self, o: np.ndarray, m: np.ndarray) -> np.ndarray:
-        """Return the residual (N, nw, ...) of the equations that determine the rates.
+        """Return the residuals (N, nw, ...) of the equations that determine the rates of N steps.
 
-        It is g from o (N, K, no, ...) and the required momenta m (N, P, nd, ...). g contains the momenta of
-        the stages; h at all points except the first; the momentum at the end, and Dh v there.
+        They follow from o (N, K, no, ...), the values at points, and the required momenta m (N, P, nd, ...).
+        They are the differences of the momenta at the stages; the constraint values h at all points except
+        the first; the difference of the momentum at the end, and the constraint rates Dh v there.
         """
         s, nd, nm, n = self.rule.stages, self.f.nd, self.f.nm, len(o)
         L_v, _, kept, along = np.split(o, np.cumsum([nd, nd, nm]), axis=2)
@@ -252,16 +250,17 @@ class GroupStageDerivatives:
         return np.concatenate([e.reshape(n, -1, *o.shape[3:]) for e in rows], axis=1)
 
     def _momenta_by(self, at: Along, by_y: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Return the total derivatives (N, P, nd, n) of the momenta along a step.
+        """Return the total derivatives (N, P, nd, n) of the momenta that the forces require along a step.
+        The derivatives are at the points of each step and at its end.
 
         They are the sum of `own` and of the derivatives through the forces f; `by_y` (N, K, ny, n) are the
-        derivatives of y.
+        derivatives of the points' arguments y.
         """
         n, s, nd = len(own), self.rule.stages, self.f.nd
         return own + at.m_f @ (at.o_y[:, :s, nd : 2 * nd] @ by_y[:, :s]).reshape(n, 1, s * nd, -1)
 
     def slope(self, at: Along) -> np.ndarray:
-        """Return the Jacobian (N, nw, nw) of the equations by rates and multipliers."""
+        """Return the Jacobian (N, nw, nw) of the equations of N steps by rates and multipliers."""
         return self._equations(at.o_y @ at.y_w, self._momenta_by(at, at.y_w, at.m_w))
 
     # -- derivatives ------------------------------------------------------------------------------------
@@ -277,9 +276,11 @@ class GroupStageDerivatives:
         return Linearization.of(np.concatenate([at.e_s + at.e_w @ w_s, momenta], axis=1), impulses, f.nu)
 
     def _chained(self, steps: Steps, theta: np.ndarray):
-        """Return values and derivatives of solved steps, by the implicit function theorem.
+        """Return values and derivatives of the equations of solved steps, and of their solution.
+        The derivatives of the solution follow from the implicit function theorem.
 
-        They are the values, the Jacobians g_w and m_w, and the derivatives of w and y by s.
+        They are the values, the Jacobians g_w of the equations and m_w of the required momenta by the
+        unknowns w, and the derivatives of w and of the points' arguments y by the step's arguments s.
         """
         at = self.solved(steps, theta)
         m_w, m_s = self._momenta_by(at, at.y_w, at.m_w), self._momenta_by(at, at.y_s, at.m_s)
@@ -288,8 +289,8 @@ class GroupStageDerivatives:
         return at, matrix, m_w, w_s, at.y_s + at.y_w @ w_s[:, None]
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return second derivatives of steps, contracted with covectors.
-        They are the Hessians of Z . x_k+1 + zeta . multipliers for each step.
+        """Return second derivatives of N steps, contracted with covectors.
+        They are the Hessians of Z . x_k+1 + zeta . multipliers for each step, by state, input and parameters.
 
         They are sums of the Hessians of points and curves, weighted by the adjoint.
         """
@@ -331,9 +332,9 @@ class GroupStageDerivatives:
 
 
 class StageEquations(BranchEquations):
-    """Equations of one step of several stages, for continuation in its length.
-
-    The unknowns are V, dt lambda and rates at the end.
+    """Equations of one step with several stages, for continuation in its length.
+    The unknowns are the rates V at the stages, the step length times the multipliers, and the rates at the
+    end.
     """
 
     def __init__(
@@ -350,7 +351,9 @@ class StageEquations(BranchEquations):
             V[:], v[:] = each, each
 
     def _at(self, w: np.ndarray, share: float) -> tuple[Along, np.ndarray]:
-        """Return values of a step shortened to a fraction, and units of its unknowns."""
+        """Return values and derivatives of the equations of a step, and the units of its unknowns.
+        The step is shortened to the fraction `share` of its length.
+        """
         length = share * self.dt
         one = self.x[None], self.x[None], self.u[None], np.zeros((1, self.f.nm))
         steps = Steps(*one, np.array([self.t]), np.array([length]), np.zeros(1, int))
@@ -380,14 +383,14 @@ class StageEquations(BranchEquations):
 
 
 def _by_columns(function: ca.Function) -> ca.Function:
-    """Return the same CasADi function with all arguments and results as columns."""
+    """Return the same CasADi function, with all matrix arguments and results as columns."""
     args = [ca.SX.sym("a", function.numel_in(i)) for i in range(function.n_in())]
     given = [ca.reshape(a, *function.size_in(i)) for i, a in enumerate(args)]
     return ca.Function(function.name(), args, [ca.vec(o) for o in function.call(given)], OPTIONS)
 
 
 def _sizes(f: GroupVI, X: np.ndarray) -> np.ndarray:
-    """Return sizes (N, nd) to which displacements from states X (N, nx) are relative."""
+    """Return the sizes (N, nd) of states X (N, nx), by which displacements are divided to be compared."""
     sizes = np.tile(f.group.natural_sizes, (len(X), 1))
     sizes[:, : f.nr] += np.abs(X[:, : f.nr])
     return sizes

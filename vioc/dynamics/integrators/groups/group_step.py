@@ -1,4 +1,4 @@
-"""Equations of a midpoint step on SO(3)^n x R^m, and their chord iteration.
+"""Equations of a midpoint step on SO(3)^n x R^m, and their simplified Newton (chord) iteration.
 
 The unknowns are the increments w = (dr, xi); constraint impulses enter linearly and are eliminated. The
 iteration uses the factors at the initial guess: those of the exact derivative by w or, for long trees, those
@@ -48,7 +48,7 @@ CONVERGED = 3e-16
 
 
 class Middle(NamedTuple):
-    """Momentum balance of a step without constraints, and its impulse, (nd,) each.
+    """Momentum balance of a midpoint step without constraints, and the impulse of its forces, (nd,) each.
 
     `balance` is the momentum balance (3); `impulse` is the change of p over the step, for rotations in the
     axes of the middle of the step.
@@ -59,7 +59,7 @@ class Middle(NamedTuple):
 
 
 class GroupStep:
-    """Solver for midpoint steps on SO(3)^n x R^m."""
+    """Solver of midpoint steps with rotations as unit quaternions, on SO(3)^n x R^m."""
 
     def __init__(self, f: GroupVI):
         self.f, self.space, self.group = f, f.space, f.group
@@ -84,9 +84,9 @@ class GroupStep:
         return Middle(ca.vertcat(*balance), dt * (L_q + F))
 
     def end(self, x: Any, w: Any, p: Any, impulse: Any) -> tuple[ca.SX, ca.SX]:
-        """Return the configuration q_k+1 and the momentum p_k+1 at the end of a step.
-
-        They are (4) and (5). `p` is the momentum at the start minus the constraint impulses.
+        """Return the configuration and the momentum at the end of a step, from its increments w.
+        They are equations (4) and (5) of docs/maths/groups.md. `p` is the momentum at the start minus the
+        constraint impulses, `impulse` that of the forces.
         """
         nr, space = self.space.nr, self.space
         q1, p1 = [x[:nr] + w[:nr]], [part(p + impulse, 0, nr)]
@@ -101,9 +101,8 @@ class GroupStep:
     @cached_property
     def equations(self) -> tuple[ca.Function, ca.Function]:
         """CasADi functions of the equations of a step, and of their Jacobian.
-
-        Both are of (z, x, u, t, dt, parameters) with z = (w, multipliers); the equations are (3) and
-        h(q_k+1).
+        Both have arguments (z, x, u, t, dt, parameters) with z = (increments w, multipliers). The equations
+        are the momentum balance (3) and the constraints h(q_k+1) = 0.
         """
         f, nd = self.f, self.space.nd
         z, (x, u, t, dt, theta) = ca.SX.sym("z", nd + f.nm), self._context()
@@ -117,26 +116,24 @@ class GroupStep:
         return ca.Function("balance", args, [rows], OPTIONS), ca.Function("slope", args, [slope], OPTIONS)
 
     def _context(self) -> list[ca.SX]:
-        """Return new CasADi symbols of state, input, time, step length and parameters."""
+        """Return new CasADi symbols of a step's state, input, time, step length and parameters."""
         f = self.f
         sizes = ("x", f.nx), ("u", f.nu), ("t", 1), ("dt", 1), ("theta", len(f.parameters))
         return [ca.SX.sym(*each) for each in sizes]
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """CasADi function of the impulse of all forces over a step.
-
-        (x, w, u, t, dt, parameters) -> `Middle.impulse`.
+        """CasADi function of the impulse of all forces over a step with increments w.
+        Its arguments are (x, w, u, t, dt, parameters), its result is `Middle.impulse`.
         """
         args = self._context()
         args.insert(1, ca.SX.sym("w", self.space.nd))
         return ca.Function("impulse", args, [self.middle(*args).impulse], OPTIONS)
 
     def residual(self) -> ca.Function:
-        """Return the CasADi function of the residual of a step.
-
-        It is (x, u, x_next, multipliers, t, dt, parameters) -> residual (nx + nm,): (3), the norms of the
-        quaternions, h, (5).
+        """Return the CasADi function of the residual (nx + nm,) of a step.
+        Its arguments are (x, u, x_next, multipliers, t, dt, parameters). The residual contains the momentum
+        balance (3), the norms of the quaternions, the constraints h, and the next momentum (5).
         """
         f, space = self.f, self.space
         x, u, lam, theta, dt = f.symbols
@@ -161,7 +158,7 @@ class GroupStep:
 
     @cached_property
     def _chord(self) -> tuple[ca.Function, ca.Function]:
-        """CasADi functions that factorize the equations of a step and that iterate once.
+        """CasADi functions that factorize the equations of a step, and that iterate once.
 
         They are (x, guess, ...) -> (start y, factors, 0 or infinity if the matrix is suspect), and
         (z, x, ..., factors) -> (g, w, impulse, multipliers, error). z is y and the memory of
@@ -199,10 +196,10 @@ class GroupStep:
         return factorize, ca.Function("iterate", args, [*map(ca.densify, outputs)], OPTIONS)
 
     def _constraint_slopes(self, x: Any, w: Any, theta: Any) -> tuple[list, list]:
-        """Return constraint derivatives by a step's increments, at both of its ends.
+        """Return the constraint Jacobians at the start and at the end of a step.
 
-        They are Dh(q_k) and the derivative of h(q_k+1) by w, as lists of rows with columns in the order of
-        the auxiliary mechanism.
+        They are Dh(q_k), and the derivative of h(q_k+1) by the increments w, as lists of rows with columns in
+        the order of the auxiliary mechanism's variables.
         """
         if not self.f.nm:
             return [], []
@@ -212,17 +209,15 @@ class GroupStep:
         return scalars(Dh[:, place]), scalars(ends[:, place])
 
     def _nothing(self, theta: Any) -> list[Any]:
-        """Return placeholder arguments for functions that use the parameters only.
-
+        """Return arguments of step functions in which only the parameters matter.
         They are placeholders of input, time and step length, then the parameters.
         """
         return [ca.SX(self.f.nu, 1), 0, 1, theta]
 
     @cached_property
     def finish(self) -> ca.Function:
-        """CasADi function of the next state, from the solution of a step.
-
-        (x, w, impulse, multipliers, parameters) -> x_next.
+        """CasADi function of the next state, from the increments, impulses and multipliers of a step.
+        Its arguments are (x, w, impulse, multipliers, parameters).
         """
         f, nd = self.f, self.space.nd
         x, _, _, _, theta = self._context()
@@ -234,10 +229,9 @@ class GroupStep:
         return ca.Function("finish", [x, w, impulse, lam, theta], [ca.vertcat(q1, p1)], OPTIONS)
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
-        """Return the CasADi function that solves one step.
-
-        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). None if `robust`: `rescued` is the
-        robust solver.
+        """Return the CasADi function that solves one step, or None if `robust` is True.
+        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The robust solver is the
+        method `rescued`.
         """
         if robust:
             return None
@@ -271,9 +265,8 @@ class GroupStep:
 
     @cached_property
     def _begins(self) -> ca.Function:
-        """CasADi function of rates and accelerations at the start of a step.
-
-        (x, u, t, dt, parameters) -> rates, accelerations (nd,).
+        """CasADi function of the rates and the accelerations (nd,) at the start of a step.
+        Its arguments are (x, u, t, dt, parameters).
         """
         x, u, t, dt, theta = self._context()
         nq = self.space.nq
@@ -282,10 +275,10 @@ class GroupStep:
 
     @cached_property
     def _guess(self) -> ca.Function:
-        """CasADi function of the first guess of a step's increments.
-
-        (x, u, t, dt, parameters) -> dt v + dt^2/2 dv/dt (nd,), `far`, with v and dv/dt at the start of the
-        step.
+        """CasADi function of the first guess of a step's increments of the configuration.
+        Its arguments and results are (x, u, t, dt, parameters) -> dt v + dt^2/2 dv/dt (nd,), and a flag,
+        infinity if an angle may turn far (`far`). v and dv/dt are the rates and accelerations at the start of
+        the step.
         """
         x, u, t, dt, theta = self._context()
         v, a = self._begins(x, u, t, dt, theta)
@@ -300,16 +293,16 @@ class GroupStep:
         return GroupDerivatives(self.f)
 
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve a step by continuation in its length, from the rates of the state."""
+        """Solve a step by continuation in its length, and return next state and multipliers."""
         equations = IncrementEquations(self, f, x, u, t, dt)
         found = solve_step(equations, k, t, f.tolerance, None if f.nm else left_by(f, x, u, t, dt))
         return equations.end(found)
 
 
 class IncrementEquations(BranchEquations):
-    """Equations of one midpoint step, for continuation in its length.
-
-    The unknowns are the mean rates w = (dr, xi) / dt.
+    """Equations of one midpoint step on SO(3)^n x R^m, for continuation in its length.
+    The unknowns are the mean rates w = (dr, xi) / dt: increments of coordinates and rotation vectors over the
+    step length.
     """
 
     def __init__(self, of: GroupStep, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float):

@@ -45,11 +45,11 @@ MOST = 8  # stages
 
 
 class GroupVI(GroupQuantities):
-    """Variational integrator with attitudes as unit quaternions.
+    """Variational integrator of a mechanism, whose attitudes are unit quaternions without singularities.
+    One stage is the midpoint rule; more stages have higher order.
 
-    One stage is the midpoint rule; more stages have higher order. Three consecutive rotations (`vioc.free`,
-    `spherical`, or three frames that `charts` finds) are one element of SO(3); other joints are treated as in
-    `MidpointVI`. No attitude is singular.
+    Three consecutive rotations (`vioc.free`, `spherical`, or three frames that `charts` finds) are one
+    element of SO(3); other joints are treated as in `MidpointVI`.
 
     Parameters
     ----------
@@ -199,16 +199,14 @@ class GroupVI(GroupQuantities):
     @shared
     def residual(self) -> ca.Function | None:
         """CasADi function of the residual of a step (nx + nm,); None with several stages.
-
-        (x, u, x_next, multipliers, t, dt, parameters) -> residual: (3), the norms of the quaternions, h and
-        (5).
+        Its arguments are (x, u, x_next, multipliers, t, dt, parameters). The residual contains the momentum
+        balance (3), the norms of the quaternions, the constraints h and the next momentum (5).
         """
         return self._stepping.residual()
 
     @shared
     def turning(self) -> np.ndarray:
-        """Mask of the rates (nd,) that rotate: attitudes, and angles with nonlinear terms.
-
+        """Mask of the rates (nd,) of rotations, and of angles that enter the equations nonlinearly.
         An angle is nonlinear if momenta, forces or constraints depend on it nonlinearly.
         """
         bends = bending_variables(self.group.lagrangian)[self.group.place[: self.nr]]
@@ -217,7 +215,7 @@ class GroupVI(GroupQuantities):
 
     @shared
     def mass_scale(self) -> np.ndarray:
-        """Typical diagonal of the mass matrix (nd,), for norms of rates of several units."""
+        """Typical diagonal entries of the mass matrix (nd,), which weight rates of different units."""
         return self.group.lagrangian.mass_scale[self.group.place]
 
     @shared
@@ -272,7 +270,7 @@ class GroupVI(GroupQuantities):
         u: Any = None,
         **named: float,
     ) -> np.ndarray:
-        """Return the state of a configuration and velocity.
+        """Return the state, with quaternions and momenta, of a given configuration and velocity.
 
         Parameters
         ----------
@@ -339,7 +337,7 @@ class GroupVI(GroupQuantities):
 
 
 def _base(chart: Chart) -> str:
-    """Return the prefix of a rotation's names, such as ``b-`` for b-rz, b-ry, b-rx."""
+    """Return the common prefix of the names of a rotation's angles, such as ``b-`` for b-rz, b-ry, b-rx."""
     ends = {v[:-1] for v in chart.variables}
     common = ends.pop()
     return common[:-1] if not ends and common.endswith(("-r", "_r")) else f"{chart.variables[0]}-"

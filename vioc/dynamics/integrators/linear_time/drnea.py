@@ -1,4 +1,5 @@
-"""Discrete recursive Newton-Euler algorithm on the links ([L] Algorithms 2 and 4).
+"""Discrete recursive Newton-Euler algorithm on the links of a mechanism.
+It is Algorithm 2 of paper [L], with the derivatives of Algorithm 4.
 
 The kinetic part of the discrete Lagrangian over a step from q0 to q1 of length h is
 
@@ -33,7 +34,7 @@ from vioc.dynamics.description.system import System
 
 
 class Bodies:
-    """Links of a system, one per configuration variable, parents first.
+    """Links of a system, one for each configuration variable, with parents before children.
 
     Rigidly connected frames are one body with a composite inertia. A link without mass is an intermediate
     link of a joint with several degrees of freedom (spherical, free). It transmits transforms and impulses
@@ -66,7 +67,7 @@ class Bodies:
         return len(self.links)
 
     def places(self, q: Sequence[Any]) -> list[Place]:
-        """Return the pose of each link in its parent at a configuration."""
+        """Return the pose of each link in its parent link, at the configuration q."""
         return [
             vec.joint((link.rotation, link.position), link.Sv, link.Sw, q[link.index]) for link in self.links
         ]
@@ -74,9 +75,10 @@ class Bodies:
     # -- Algorithm 2 ------------------------------------------------------------------------------
 
     def displacements(self, start: Sequence[Place], end: Sequence[Place]) -> list[Twist | None]:
-        """Return the twists that move each link from the start to the end of a step.
+        """Return the twist that moves each link from its start pose to its end pose in a step.
+        It is None for massless links.
 
-        They are X_i = log D_i, D_i = X_start^-1 D_parent X_end ([L] (19)), or None for massless links.
+        The twists are X_i = log D_i, D_i = X_start^-1 D_parent X_end ([L] (19)).
         """
         D: list[Place] = []
         found: list[Twist | None] = []
@@ -88,9 +90,10 @@ class Bodies:
         return found
 
     def impulses(self, X: Sequence[Twist | None], h: Any) -> tuple[list[Wrench], list[Wrench]]:
-        """Return the momenta of all links at the start and at the end of a step.
+        """Return the momenta of all links at the start and at the end of a step of length h.
+        The twists X are the motions of the links in the step.
 
-        They are mu_i = dlog_X^T G X / h ([L] (21b)) and Ad_D^T mu_i.
+        The momenta are mu_i = dlog_X^T G X / h ([L] (21b)) and Ad_D^T mu_i, with inertias G.
         """
         both = [
             (NOTHING, NOTHING) if x is None else _impulses(*_body(link), x, h)
@@ -99,9 +102,8 @@ class Bodies:
         return [mu for mu, _ in both], [nu for _, nu in both]
 
     def gathered(self, places: Sequence[Place], wrenches: Sequence[Wrench]) -> list[Any]:
-        """Return the generalized forces of wrenches on the links, in the order of q.
-
-        Each is S_i . (sum of the wrenches of the subtree).
+        """Return the generalized forces due to wrenches on the links, in the order of q.
+        The force on a joint is its screw axis S_i times the sum of the wrenches on its subtree.
         """
         total = [*wrenches, NOTHING]  # the last is the world's
         result: list[Any] = [0.0] * self.nq
@@ -112,9 +114,8 @@ class Bodies:
         return result
 
     def slots(self, q0: Sequence[Any], q1: Sequence[Any], h: Any) -> tuple[list[Any], list[Any]]:
-        """Return the derivatives D1 T_d and D2 T_d of the discrete kinetic action.
-
-        They are in the order of q.
+        """Return the derivatives D1 T_d and D2 T_d of the kinetic part T_d of the discrete action.
+        They are the derivatives by the configurations q0 and q1 at the ends of a step, in the order of q.
         """
         start, end = self.places(q0), self.places(q1)
         mu, nu = self.impulses(self.displacements(start, end), h)
@@ -123,9 +124,10 @@ class Bodies:
     # -- Algorithm 4, and its inverse -------------------------------------------------------------
 
     def derivatives(self, X: Sequence[Twist | None], h: Any) -> list[SpatialMatrix]:
-        """Return derivatives of the links' momenta by motions of their end poses.
+        """Return the derivatives of the links' momenta by small motions of their end poses.
+        They are zero for massless links.
 
-        It is M_i = d mu_i / d eta_i, and zero for massless links.
+        Each is M_i = d mu_i / d eta_i, with the momentum mu_i and the motion eta_i.
         """
         return [
             NO_BLOCKS if x is None else _derivative(*_body(link), x, h)
@@ -135,9 +137,8 @@ class Bodies:
     def newton_inverse(
         self, start: Sequence[Place], end: Sequence[Place], h: Any, damping: Sequence[Any]
     ) -> ArticulatedInverse:
-        """Return a solver in O(n) for the Newton matrix of a step.
-
-        The matrix is -D2 D1 T_d + diag(damping).
+        """Return a solver of linear systems with the Newton matrix of a step, in O(n).
+        The matrix is -D2 D1 T_d + diag(damping), with the kinetic part T_d of the discrete action.
         """
         M = self.derivatives(self.displacements(start, end), h)
         joints = [
@@ -146,17 +147,15 @@ class Bodies:
         return ArticulatedInverse(joints, end, M, damping, Y=start)
 
     def impulse_inverse(self, places: Sequence[Place], h: Any, damping: Sequence[Any]) -> ArticulatedInverse:
-        """Return a solver in O(n) for the damped mass matrix of a step.
-
-        The matrix is M(q)/h + diag(damping), which RIQN uses ([L] (25)).
+        """Return a solver of linear systems with the damped mass matrix of a step, in O(n).
+        The matrix is M(q)/h + diag(damping), which the method RIQN uses ([L] (25)).
         """
         diagonal = [vec.times(h, c) for c in damping]
         return ArticulatedInverse.of_masses(self.links, places, self.nd, diagonal, h)
 
     def jacobian(self, start: Sequence[Place], end: Sequence[Place], h: Any) -> list[list[Any]]:
-        """Return the Newton matrix of the kinetic action (nd, nq) as rows, in O(n^2).
-
-        It is -D2 D1 T_d ([L] Algorithm 4).
+        """Return the kinetic part of a step's Newton matrix (nd, nq) as rows, in time O(n^2).
+        It is -D2 D1 T_d, for the kinetic part T_d of the discrete action ([L] Algorithm 4).
         """
         M = self.derivatives(self.displacements(start, end), h)
         columns: list[list[Any]] = [[0.0] * self.nq for _ in range(self.nq)]
@@ -179,9 +178,10 @@ def _body(link: Link) -> tuple[Any, Vector, Matrix]:
 
 @vec.inlined
 def _moved(above: Place, start: Place, end: Place) -> Place:
-    """Return the displacement of a link over a step, relative to its start.
+    """Return the displacement of a link in a step, relative to its start pose.
+    The argument `above` is the displacement of the parent link.
 
-    It is D = X_start^-1 D_parent X_end ([L] (19)).
+    The displacement is D = X_start^-1 D_parent X_end ([L] (19)).
     """
     (R, p), (R0, p0), (R1, p1) = above, start, end
     back = vec.transpose(R0)
@@ -191,22 +191,23 @@ def _moved(above: Place, start: Place, end: Place) -> Place:
 
 @vec.inlined
 def _displaced(above: Place, start: Place, end: Place) -> tuple[Place, Twist]:
-    """Return the displacement of a link over a step, and its logarithm, a twist."""
+    """Return the displacement of a link in a step, and its logarithm, a twist.
+    The argument `above` is the displacement of the parent link.
+    """
     D = _moved(above, start, end)
     return D, se3.logarithm(*D)
 
 
 def momentum(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> Wrench:
-    """Return the momentum G X / h of a body that moves by the twist X in the time h."""
+    """Return the momentum G X / h of a body with inertia G that moves by the twist X in the time h."""
     inverse = 1.0 / h
     return times_inertia(mass, moment, inertia, *(vec.scale(inverse, a) for a in X))
 
 
 @vec.inlined
 def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> tuple[Wrench, Wrench]:
-    """Return the momentum of a body at the start and at the end of a step.
-
-    They are dlog_X^T G X / h and dlog_-X^T G X / h.
+    """Return the momentum of a body at the start and at the end of a step with twist X.
+    They are dlog_X^T G X / h and dlog_-X^T G X / h, with the inertia G and the step length h.
     """
     P = momentum(mass, moment, inertia, X, h)
     return se3.dlog_transposed(X, P), se3.dlog_transposed(X, P, -1.0)
@@ -214,9 +215,9 @@ def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> t
 
 @vec.inlined
 def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wrench]:
-    """Return a link's generalized force, and the sum of wrenches on its parent link.
-
-    The sum includes the link's wrench.
+    """Return the generalized force on a link's joint, and the sum of wrenches on the parent link.
+    P is the wrench on the link, S its screw axis and `above` the previous sum on the parent link, to which P
+    is added.
     """
     up = carried(place, P)
     return paired(S, P), (vec.add(above[0], up[0]), vec.add(above[1], up[1]))
@@ -224,7 +225,7 @@ def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wr
 
 @vec.inlined
 def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> SpatialMatrix:
-    """Return the derivative of a body's momentum by a motion of its end pose.
+    """Return the derivative of a body's momentum by a small motion of its end pose in a step.
 
     It is M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X.
     """
@@ -250,7 +251,7 @@ def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) ->
 
 @vec.inlined
 def _momentum_change(M: SpatialMatrix, V: Twist) -> Wrench:
-    """Return the wrench that a spatial matrix assigns to a twist."""
+    """Return the product of a spatial matrix and a twist, a wrench."""
     return (
         vec.add(vec.apply(M.a, V[0]), vec.apply(M.b, V[1])),
         vec.add(vec.apply(M.c, V[0]), vec.apply(M.d, V[1])),

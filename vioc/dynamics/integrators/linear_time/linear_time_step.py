@@ -1,4 +1,4 @@
-"""Equations of a step of the linear-time integrator, and their solver.
+"""Equations of a step of the linear-time variational integrator, and their solver.
 
 The unknown is q_k+1 of the dynamic variables; constraint impulses enter linearly and are eliminated. CasADi's
 Newton iteration receives the preconditioned residual g = K^-1 r, whose Jacobian is the identity, so that no
@@ -50,10 +50,9 @@ class StepGraphs:
 
     @cached_property
     def slots(self) -> ca.Function:
-        """CasADi function of both derivatives of the discrete kinetic action.
-
-        (q_k, q_k+1, dt, parameters) -> D1 T_d, D2 T_d (nd,), by the discrete recursive Newton-Euler
-        algorithm.
+        """CasADi function of both derivatives of the kinetic part T_d of the discrete action.
+        Its arguments and results are (q_k, q_k+1, dt, parameters) -> D1 T_d, D2 T_d (nd,), the derivatives by
+        q_k and q_k+1, by the discrete recursive Newton-Euler algorithm.
         """
         nq, nd = self.f.nq, self.f.nd
         q0, q1, dt = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq), ca.SX.sym("dt")
@@ -63,7 +62,7 @@ class StepGraphs:
 
     @cached_property
     def weight(self) -> ca.Function:
-        """CasADi function of the conservative forces, (q, parameters) -> -dV/dq (nd,)."""
+        """CasADi function of the forces -dV/dq (nd,) of all potentials V, from (q, parameters)."""
         lag, g = self.f.lagrangian, self.f.lagrangian.graph
         still = ca.SX.zeros(self.f.nq)
         all_args = lag.function("L_q", [lag.L_q])
@@ -73,32 +72,31 @@ class StepGraphs:
 
     @cached_property
     def force(self) -> ca.Function:
-        """CasADi function of the generalized forces, (q, v, u, t, parameters) -> F (nd,)."""
+        """CasADi function of the generalized forces F (nd,), from (q, v, u, t, parameters).
+        Forces of potentials are not included.
+        """
         lag = self.f.lagrangian
         return lag.function("force", [part(lag.F, 0, self.f.nd)])
 
     @cached_property
     def force_slope(self) -> ca.Function:
-        """CasADi function of the derivative of the forces by dynamic velocities.
-
-        (q, v, u, t, parameters) -> dF/dv (nd, nd).
+        """CasADi function of the derivative dF/dv (nd, nd) of the forces by the dynamic velocities.
+        Its arguments are (q, v, u, t, parameters).
         """
         lag, nd = self.f.lagrangian, self.f.nd
         return lag.function("force_slope", [ca.jacobian(lag.F, lag.graph.v_vector)[:nd, :nd]])
 
     @cached_property
     def coupled(self) -> bool:
-        """Flag: a force on one variable depends on the velocity of another.
-
-        Recursions over the tree exclude such forces.
+        """Flag, True if a force on one variable depends on the velocity of another variable.
+        Recursions over the tree do not support such forces.
         """
         rows, columns = self.force_slope.sparsity_out(0).get_triplet()
         return list(rows) != list(columns)
 
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
-        """Return the equations of a step as expressions, for given inputs of forces.
-
-        The inputs `u` do not contain rho.
+        """Return the momentum balance and the next momentum of a step as expressions.
+        The argument `u` has the inputs of forces only, without the next values of prescribed variables.
         """
         first, second = self.slots(q0, q1, dt, theta)
         v, middle = (q1 - q0) / dt, t + dt / 2
@@ -108,9 +106,9 @@ class StepGraphs:
 
     @cached_property
     def newton_matrix(self) -> ca.Function:
-        """CasADi function of the Newton matrix of a step.
-
-        (q_k, q_k+1, u, t, dt, parameters) -> K (nd, nd), K = -D2(p_k + D1 L_d + F-), by [L] Algorithm 4.
+        """CasADi function of the Newton matrix K (nd, nd) of a step, by [L] Algorithm 4.
+        Its arguments are (q_k, q_k+1, u, t, dt, parameters). K = -D2(p_k + D1 L_d + F-) is the negative
+        derivative of the momentum balance by q_k+1.
         """
         f, nd = self.f, self.f.nd
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
@@ -123,16 +121,15 @@ class StepGraphs:
         return ca.Function("newton_matrix", [q0, q1, u, t, dt, theta], [K])
 
     def damping(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> list[Any]:
-        """Return the diagonal terms that velocity-dependent forces add to Newton's matrix."""
+        """Return the diagonal terms that velocity-dependent forces add to the Newton matrix of a step."""
         slope = scalars(self.force_slope(q0, (q1 - q0) / dt, u, t + dt / 2, theta))
         return [vec.times(-0.5, slope[i][i]) for i in range(self.f.nd)]
 
     def inverse(
         self, solver: str, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any
     ) -> SparseLU | ArticulatedInverse:
-        """Return a solver for the Newton direction of a step, K dq = b.
-
-        K is taken at q1, or for RIQN with the inertias of q0.
+        """Return a solver of linear systems K dq = b with the Newton matrix K of a step.
+        K is evaluated at q1, or for the solver RIQN with the inertias at q0.
         """
         if solver == "dense":
             return SparseLU(scalars(self.newton_matrix(q0, q1, u, t, dt, theta)))
@@ -144,7 +141,7 @@ class StepGraphs:
         return bodies.newton_inverse(start, bodies.places(ca.vertsplit(q1)), dt, damping)
 
     def _with(self, theta: Any) -> Bodies:
-        """Return the bodies with symbols as values of the parameters."""
+        """Return the links of the mechanism, with the symbols theta as values of the parameters."""
         f = self.f
         names = list(f.system.parameters)
         return Bodies(f.system, lambda n: n.of(theta[names.index(n.name)]) if isinstance(n, Parameter) else n)
@@ -152,10 +149,9 @@ class StepGraphs:
     # -- the kernel -------------------------------------------------------------------------------
 
     def kernel(self, solver: str, guess: str) -> ca.Function:
-        """Return the CasADi function that solves one step.
-
-        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction of q
-        relative to its natural unit + |q_k|, or infinity if the root is not certified.
+        """Return a CasADi function that solves one step, for a solver and an initial guess by name.
+        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last
+        correction of q relative to its natural unit + |q_k|, or infinity if the root is not certified.
         """
         f = self.f
         nx, nd, nq, nf = f.nx, f.nd, f.nq, len(f.system.inputs)
@@ -214,9 +210,9 @@ class StepGraphs:
         return ca.Function("step", args, [x_next, multipliers, error + away])
 
     def guess(self, name: str) -> ca.Function:
-        """Return the CasADi function of the initial guess of q_k+1.
-
-        It is (x, u, t, dt, parameters) -> guess (nd,), `far`.
+        """Return a CasADi function of the initial guess of the next configuration q_k+1.
+        The function is (x, u, t, dt, parameters) -> guess (nd,), and a flag, infinity if an angle may turn
+        far (`far`).
         """
         f = self.f
         if name == "predicted":
@@ -228,10 +224,11 @@ class StepGraphs:
         )
 
     def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
-        """Return 0 if a step's pivots have the signs of short steps, else infinity.
+        """Return 0 if the pivots of a step's matrix have the signs that they have for short steps.
+        Return infinity otherwise. `J0` is the constraint Jacobian at the start of the step.
 
-        A determinant may then have changed sign. For short steps K is M(q_k)/dt, and Dh K^-1 Dh' is
-        dt Dh M^-1 Dh'. `J0` is Dh(q_k).
+        With other signs a determinant may have changed sign between length 0 and dt. For short steps K is
+        M(q_k)/dt, and Dh K^-1 Dh' is dt Dh M^-1 Dh'. `J0` is the constraint Jacobian Dh(q_k).
         """
         K = saddle.D
         if isinstance(K, SparseLU):

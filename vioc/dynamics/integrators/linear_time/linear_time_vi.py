@@ -1,4 +1,4 @@
-"""Variational integrator whose steps cost O(n) for n bodies, as a one-step map.
+"""Variational integrator whose steps take time O(n) for n bodies, as a one-step map.
 
     p_k + D1 L_d(q_k, q_k+1) + F-(k) - Dh(q_k)' lambda_k = 0
     h(q_k+1) = 0
@@ -37,7 +37,7 @@ STARTS = ("legendre", "authors")
 
 
 class LinearTimeRule(VariationalRule):
-    """Equations of a step of the linear-time variational integrator."""
+    """Discrete equations of a step of the linear-time variational integrator."""
 
     f: LinearTimeVI
 
@@ -125,12 +125,12 @@ class LinearTimeVI(MechanicalMap):
 
     @shared
     def graphs(self) -> StepGraphs:
-        """Equations of a step as CasADi expressions."""
+        """Discrete equations of a step as CasADi expressions."""
         return StepGraphs(self)
 
     @shared
     def _compiled(self) -> bool:
-        """Flag: compiled C code takes the steps."""
+        """Flag, True if compiled C code computes the steps."""
         return self.backend.name != "virtual" and available(self)
 
     @shared
@@ -155,7 +155,7 @@ class LinearTimeVI(MechanicalMap):
 
     @shared
     def rule(self) -> LinearTimeRule:
-        """Equations of a step."""
+        """Discrete equations of a step, which continuation and the derivatives use."""
         return LinearTimeRule(self)
 
     # -- starts ---------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class LinearTimeVI(MechanicalMap):
     def initial_state(  # type: ignore[override]
         self, q: Any = None, v: Any = None, u: Any = None, *, start: str = "legendre", **named: float
     ) -> np.ndarray:
-        """Return the state of a configuration and velocity.
+        """Return the state, configurations and momenta, with a given configuration and velocity.
 
         Parameters
         ----------
@@ -188,9 +188,8 @@ class LinearTimeVI(MechanicalMap):
 
     @shared
     def _authors_start(self) -> Evaluator:
-        """Evaluator of the initial momentum as the authors of [L] define it.
-
-        It is used with ``start="authors"``.
+        """Evaluator of the initial momentum as the authors of [L] define it, for ``start="authors"``.
+        It is a first-order approximation of the momentum dL/dv.
 
         It is a function of (q, v, parameters, dt): S' dlog_hV^T G V at the body velocities V of (q, v), plus
         half a step's impulse of -dV/dq.

@@ -1,4 +1,4 @@
-"""Equations of a step in maximal coordinates, for all solvers and derivatives.
+"""Equations of a step in maximal coordinates, which all solvers and derivatives use.
 
 The kernel, the dense solvers, the derivatives and the tape of the compiled core share them.
 
@@ -31,7 +31,7 @@ from vioc.dynamics.integrators.maximal.joint_constraints import ConstraintNode
 
 
 class Held(NamedTuple):
-    """Quantities that stay constant during the solution of one momentum balance.
+    """Quantities that are constant while one momentum balance of a step is solved.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Held(NamedTuple):
 
 
 class BodyBalance(NamedTuple):
-    """Momentum balance and constraints at one end of a step, evaluated at twists.
+    """Momentum balance and constraints at one end of a step, evaluated at the bodies' velocities.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class BodyBalance(NamedTuple):
 
 
 class Assembly:
-    """Assembly of the step equations from functions of bodies, joints and contacts.
+    """Assembly of a step's equations from functions of single bodies, joints and contacts.
 
     Parameters
     ----------
@@ -120,11 +120,14 @@ class Assembly:
         self._environment = [u, t, dt, theta]
 
     def _each(self, function: Any, *args: Sequence[Any], more: Sequence[Any] = ()) -> list[list[Any]]:
-        """Call the function of each body with the arguments of that body."""
+        """Call the function of each body with the arguments of this body, and return all results."""
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
     def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
-        """Return constraint values, those of loops as displacements in natural units."""
+        """Return the constraint values of one end of a step, by group of constraints.
+        Values of loop constraints are converted to displacements in natural units; values of joints are
+        unchanged.
+        """
         found = []
         for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
             function = group.rows.swept_off if arrival else group.rows.landed_off
@@ -133,7 +136,7 @@ class Assembly:
         return found
 
     def twists(self, column: Any) -> list[Any]:
-        """Split the column of all twists by body."""
+        """Split the column of the velocities (linear and angular) of all bodies by body."""
         return self.on.split(column, [TWIST] * self.graph.n)
 
     def poses(self, z: Sequence[Any]) -> list[Any]:
@@ -141,11 +144,13 @@ class Assembly:
         return [self.on.call(self.graph.pose, [a])[0] for a in z]
 
     def by_group(self, column: Any) -> list[Any]:
-        """Split the column of all multipliers by group of constraints."""
+        """Split the column of all constraint multipliers by group of constraints."""
         return self.on.split(column, [g.rows.size for g in self.graph.groups])
 
     def held(self, poses: list[Any], arrival: bool = False) -> Held:
-        """Evaluate the quantities that stay constant during one momentum balance."""
+        """Evaluate the quantities at given poses that are constant in one momentum balance.
+        The balance is that at the end of a step if `arrival` is True, else that at its start.
+        """
         on, graph, theta, Z = self.on, self.graph, self.theta, self.on.stack(poses)
         G = [on.call(g.rows.held, [*(poses[i] for i in g.bodies), theta]) for g in graph.groups]
         data = self._data()
@@ -160,7 +165,7 @@ class Assembly:
         return Held(Z, poses, G, J, data, D, levels)
 
     def _data(self) -> list[Any]:
-        """Return the numerical data of all contacts, evaluating equal functions once."""
+        """Return the numerical data, such as points and radii, of all contacts."""
         known: dict[int, Any] = {}
         found = []
         for touch in self.graph.touches:
@@ -181,15 +186,14 @@ class Assembly:
     # -- momenta ----------------------------------------------------------------------------------------
 
     def momenta(self, V: Any) -> Any:
-        """Return the momenta M V (6 n,) of all bodies at given twists."""
+        """Return the momenta M V (6 n,) of all bodies at velocities V, with mass matrix M."""
         on = self.on
         each = self._each(self.graph.inertia, self.twists(V), more=[self.theta])
         return on.stack([m[0] for m in each])
 
     def kicked(self, momenta: Any, Z: Any, V: Any = None) -> Any:
-        """Return the momenta (6 n,) after half a step's impulse of the forces.
-
-        The forces act at poses Z; forces that depend on velocities act if twists V are given.
+        """Return the momenta (6 n,) of all bodies plus half of the forces' impulse over a step.
+        The forces act at poses Z; forces that depend on velocities act only if velocities V are given.
         """
         terms = [(momenta, PLUS), (self.on.call(self.graph.still, [Z, *self._environment])[0], PLUS)]
         if V is not None and self.graph.coupled:
@@ -197,21 +201,22 @@ class Assembly:
         return self.on.sum(terms)
 
     def landed(self, V: Any, Z: Any) -> Any:
-        """Return the momenta (6 n,) at the end of a step, without constraint impulses."""
+        """Return the momenta (6 n,) of all bodies at the end of a step, without constraint impulses.
+        V are the velocities of the step, Z the poses at its end.
+        """
         own = self._each(self.graph.landing, self.twists(V), more=[self.dt, self.theta])
         return self.kicked(self.on.stack([p[0] for p in own]), Z, V)
 
     def moved(self, z: Sequence[Any], V: Any) -> list[Any]:
-        """Return position and quaternion (7,) of each body after a step at twists V."""
+        """Return the position and quaternion (7,) of each body after a step at velocities V."""
         pairs = zip(z, self.twists(V), strict=True)
         return [self.on.call(self.graph.carried, [a, v, self.dt])[0] for a, v in pairs]
 
     # -- the two ends of a step -------------------------------------------------------------------------
 
     def leave(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the momentum balance and constraints at the start of a step.
-
-        V are the twists of the step, `base` the momenta of `kicked` without V.
+        """Return the momentum balance at the start of a step, and the constraints at its end.
+        V are the velocities of the step, `base` the momenta that `kicked` returns without V.
         """
         on, graph = self.on, self.graph
         own, more = self.twists(V), [self.dt, self.theta]
@@ -235,9 +240,8 @@ class Assembly:
         )
 
     def arrive(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the momentum balance and constraints at the end of a step.
-
-        V are the velocities and `base` the momenta from which they follow.
+        """Return the momentum balance and the constraints on velocities at the end of a step.
+        V are the velocities at the end and `base` the momenta from which they follow.
         """
         on, graph = self.on, self.graph
         own = self.twists(V)
@@ -252,7 +256,7 @@ class Assembly:
         return BodyBalance(own, rest, held.D, values, H, [], closing, K, [])
 
     def at(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the momentum balance and constraints at one end of a step.
+        """Return the momentum balance and constraints at one end of a step, at velocities V.
         It is the end for which the constant quantities `held` were evaluated.
         """
         return self.arrive(V, base, held) if held.D else self.leave(V, base, held)
@@ -260,21 +264,23 @@ class Assembly:
     # -- contacts -----------------------------------------------------------------------------------------
 
     def speeds(self, at: BodyBalance, held: Held) -> list[list[Any]]:
-        """Return, for each contact, its Jacobians, gap velocity and bodies' twists."""
+        """Return, for each contact, its Jacobians, its gap velocity and the velocities of its bodies."""
         return [
             [*J, a, *(at.V[i] for i in t.bodies)]
             for t, J, a in zip(self.graph.touches, held.J, at.gaps, strict=True)
         ]
 
     def begun(self, at: BodyBalance, held: Held, speed: Any, goal: Any) -> Any:
-        """Return initial contact variables in their cones, near the central path."""
+        """Return initial contact variables for the interior-point method, inside their cones."""
         touches = zip(self.graph.touches, self.speeds(at, held), held.data, strict=True)
         return self.on.stack([self.on.call(t.geometry.begun, [*s, speed, goal, d])[0] for t, s, d in touches])
 
     def pushed(
         self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return the contacts' impulses on bodies, residuals, and multipliers."""
+        """Return the contact impulses on the bodies, and residuals, complementarity products and multipliers.
+        All are evaluated at the contact variables y.
+        """
         touches = zip(self.graph.touches, self.speeds(at, held), y, held.data, strict=True)
         found = [self.on.call(t.geometry.pushed, [*s, own, goal, d]) for t, s, own, d in touches]
         pushes = [f[:-3] for f in found]
@@ -283,9 +289,8 @@ class Assembly:
     def lawful(
         self, at: BodyBalance, held: Held, p: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return contact impulses on the bodies and residuals of the contact laws.
-
-        Both are expressions.
+        """Return the contact impulses on the bodies and the residuals of the contact laws.
+        Both are expressions of the multipliers p of the contacts; kappa is the barrier parameter.
         """
         touches = zip(self.graph.touches, held.J, at.gaps, p, held.data, strict=True)
         found = [
@@ -294,9 +299,8 @@ class Assembly:
         return [f[0] for f in found], [f[1] for f in found]
 
     def worked(self, at: BodyBalance, base: Any) -> Any:
-        """Return the kinetic energy that impulses add, and twice the kinetic energy.
-
-        The impulses are those of constraints and contacts at the start of a step.
+        """Return the kinetic energy that impulses add at the start of a step, and twice the kinetic energy.
+        The impulses are those of constraints and contacts.
         """
         each = zip(at.V, self.twists(base), at.rest, strict=True)
         return self.on.sum([(self.on.call(self.graph.work, [*own])[0], PLUS) for own in each])
@@ -304,10 +308,10 @@ class Assembly:
     def relaxed(
         self, at: BodyBalance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return contact impulses on the bodies, and the smooth contact equations.
+        """Return the contact impulses on the bodies, and the residuals of smooth contact equations.
 
-        Their variables y are those of `laws`. `gaps` has the gap velocity of each contact, scaled by a
-        fraction, and the fraction.
+        The variables y are those of the module `laws`. `gaps` has the gap velocity of each contact, scaled by
+        a fraction, and the fraction.
         """
         touches = zip(self.graph.touches, held.J, gaps, y, held.data, strict=True)
         found = [
@@ -317,7 +321,9 @@ class Assembly:
         return [f[0] for f in found], [f[1] for f in found]
 
     def impulses(self, at: BodyBalance, held: Held, kappa: Any) -> Any:
-        """Return the contact multipliers that satisfy the contact laws at given twists."""
+        """Return the multipliers that satisfy the contact laws at the velocities of a balance.
+        The barrier parameter is kappa.
+        """
         touches = zip(self.graph.touches, held.J, at.gaps, held.data, strict=True)
         return self.on.stack(
             [t.geometry.held_by(J, a, [at.V[i] for i in t.bodies], kappa, d) for t, J, a, d in touches]
@@ -328,7 +334,7 @@ class Assembly:
     def left(
         self, at: BodyBalance, held: Held, multipliers: Any, pushes: Sequence[list[Any]] = ()
     ) -> list[Any]:
-        """Return the residual of each body's momentum balance, including all impulses."""
+        """Return the residual of each body's momentum balance, which includes all impulses."""
         terms: list[Terms] = [[(r, PLUS)] for r in at.rest]
         for group, G, own in zip(self.graph.groups, held.G, multipliers, strict=True):
             for i, impulse in zip(group.bodies, self.on.call(group.rows.impulse, [*G, own]), strict=True):
@@ -341,9 +347,9 @@ class Assembly:
     def system(
         self, at: BodyBalance, held: Held, left: Sequence[Any], y: Sequence[Any] = (), goal: Any = None
     ) -> tuple[Blocks, list[Terms]]:
-        """Return blocks and right-hand sides of Newton's linear system.
+        """Return the blocks and the right-hand sides of the Newton system of one momentum balance.
 
-        y and goal are variables and goals of the contacts.
+        y are the contact variables; goal has the barrier parameter and the selection of the friction limit.
         """
         on, graph = self.on, self.graph
         F: Blocks = {(i, i): [(d, PLUS)] for i, d in enumerate(at.D)}
@@ -363,12 +369,14 @@ class Assembly:
         return F, rhs
 
     def _touching(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
-        """Return the arguments of the functions that eliminate contact variables."""
+        """Return, for each contact, the arguments of the function that eliminates its variables."""
         touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
 
     def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintNode, G: list, H: list, g: Any) -> None:
-        """Add weighted joint equations to the equations of bodies that lack inertia."""
+        """Add a joint's weighted equations to the Newton system, for bodies that lack inertia.
+        The blocks F and right-hand sides `rhs` are those of the bodies of the joint.
+        """
         weight = self.graph.weight(group, [h.sparsity() for h in H])
         outputs = iter(self.on.call(weight, [*G, *H, g, self.dt]))
         for i in group.bodies:
@@ -378,7 +386,7 @@ class Assembly:
 
     @staticmethod
     def _spread(F: Blocks, rhs: list[Terms], bodies: tuple[int, ...], condensed: list[Any]) -> None:
-        """Add a contact's terms, without its own variables, to Newton's system."""
+        """Add the terms of one contact, whose own variables are eliminated, to the Newton system."""
         outputs = iter(condensed)
         for i in bodies:
             rhs[i].append((next(outputs), PLUS))
@@ -386,21 +394,21 @@ class Assembly:
             F.setdefault((i, j), []).append((next(outputs), PLUS))
 
     def expanded(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any, dV: Sequence[Any]) -> Any:
-        """Return changes of the contact variables, given changes of the twists."""
+        """Return the changes of the contact variables from the changes dV of the bodies' velocities."""
         touches = zip(self.graph.touches, self._touching(at, held, y, goal), strict=True)
         changes = [[*args, *(dV[i] for i in t.bodies)] for t, args in touches]
         pairs = zip(self.graph.touches, changes, strict=True)
         return self.on.stack([self.on.call(t.geometry.expanded, args)[0] for t, args in pairs])
 
     def solved(self, F: Blocks, rhs: list[Terms]) -> tuple[list[Any], list[Any]]:
-        """Solve Newton's system for the changes of twists and multipliers."""
+        """Solve the Newton system for the changes of velocities and multipliers."""
         x = self.graph.elimination.solve(self.on, F, rhs)
         return x[: self.graph.n], x[self.graph.n :]
 
     def project(self, held: Held, momenta: Any) -> tuple[Any, Any]:
-        """Return twists that satisfy the velocity constraints, and the multipliers.
-
-        Twists nu (6 n,) and multipliers mu solve M nu = momenta - G' mu.
+        """Return the velocities that satisfy the constraints, from momenta, and the multipliers.
+        Velocities nu (6 n,) and multipliers mu solve M nu = momenta - G' mu, G nu = 0, with mass matrix M and
+        constraint Jacobian G.
         """
         there = self.arrive(self.on.constant([0.0] * (TWIST * self.graph.n)), momenta, held)
         nu, mu = self.solved(*self.system(there, held, there.rest))
@@ -408,7 +416,7 @@ class Assembly:
 
     @property
     def loops(self) -> bool:
-        """Flag, True if there are other constraints than joints, such as closed loops."""
+        """Flag, True if there are constraints other than joints, such as closed loops."""
         return not all(group.joint for group in self.graph.groups)
 
     def undetermined(self, held: Held, multipliers: Sequence[Any]) -> Any:
@@ -433,8 +441,8 @@ class Assembly:
         return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return values that always pass the energy test, at the end of a step.
+        """Return values that pass the energy test of the solver, at the end of a step.
 
-        They are 0 and 1 in place of the energies (`End.work`), then `undetermined`.
+        They are 0 and 1 in place of the energies (`End.work`), then the result of `undetermined`.
         """
         return self.on.stack([self.on.constant([0.0, 1.0]), self.undetermined(held, multipliers)])

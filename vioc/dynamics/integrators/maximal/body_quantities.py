@@ -1,4 +1,4 @@
-"""Named quantities of maps in maximal coordinates, as expressions."""
+"""Named quantities of maps in maximal coordinates, as CasADi expressions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOUCHES = ("gap", "force", "friction", "slip", "grip")
 
 
 class BodyQuantities:
-    """Named quantities besides the states, such as energies and frame positions.
+    """Named quantities of a map in maximal coordinates, such as energies and frame positions.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class BodyQuantities:
         ]
 
     def _directed(self, touch: Touch) -> bool:
-        """Return whether a state alone determines the direction of a contact's force."""
+        """Return whether the state alone determines the direction of a contact's force."""
         return not touch.placed and (touch.cone.gap or not touch.single)
 
     def _unit(self, name: str) -> str:
@@ -108,7 +108,9 @@ class BodyQuantities:
     # -- expressions ------------------------------------------------------------------------------------
 
     def _touch(self, kind: str, name: str, axis: str) -> Any:
-        """Return the expression of a contact's quantity, or None if it has none."""
+        """Return the expression of a quantity of a contact, or None if the contact does not have it.
+        The quantity is given by its kind, the contact's name and, for a force, an axis.
+        """
         f, touch = self.f, self.touches[name]
         at = f.multiplier_names.index(touch.multipliers[0])
         impulse = f.symbols.multipliers[at : at + touch.rows]
@@ -138,11 +140,13 @@ class BodyQuantities:
 
     @cached_property
     def still(self) -> Assembly:
-        """Equations from which the velocities of the bodies in one state are computed."""
+        """Step equations from which the constrained velocities of the bodies in a state follow."""
         return Assembly(self.f.graph, None, None, 1.0, self.f.symbols.parameters)
 
     def friction(self, touch: Touch) -> ca.SX:
-        """Return the friction coefficient of a contact, or 1 without friction."""
+        """Return the friction coefficient of a contact, or the largest force of dry friction.
+        The coefficient is 1 for a contact without friction.
+        """
         return self._placed(touch)[-1][-1] if touch.cone.friction else ca.SX(1)
 
     def gap(self, touch: Touch) -> ca.SX:
@@ -151,14 +155,13 @@ class BodyQuantities:
 
     @cached_property
     def poses(self) -> list[Any]:
-        """Poses of all bodies as expressions of the state."""
+        """Poses (12,) of all bodies, positions and rotation matrices, as expressions of the state."""
         return self.still.poses(ca.vertsplit(self.f.symbols.x[: STATE * self.f.graph.n], STATE))
 
     @cached_property
     def velocities(self) -> ca.SX:
-        """Twists of all bodies (6 n,) in a state, projected onto the constraints.
-
-        A step removes the components of the twists that violate the constraints.
+        """Velocities (6 n,) of all bodies in a state, projected onto the constraints.
+        A step removes the components of the state's velocities that violate the constraints.
         """
         held = self.still.held(self.poses, arrival=True)
         return self.still.project(held, self.still.momenta(self.f.symbols.x[STATE * self.f.graph.n :]))[0]
@@ -191,7 +194,7 @@ class BodyQuantities:
 
     @cached_property
     def variations(self) -> ca.Function:
-        """CasADi function of the constraint Jacobian (rows, 6 n) of a state.
+        """CasADi function of the constraint Jacobian (rows, 6 n), from state and parameters.
 
         Its arguments are state and parameters.
 
@@ -207,7 +210,7 @@ class BodyQuantities:
 
     @cached_property
     def frame_positions(self) -> ca.Function:
-        """Function from state and parameters to world positions of all frames (3 nodes,)."""
+        """CasADi function of the world positions (3 nodes,) of all frames, from state and parameters."""
         f, g, model = self.f, self.terms, self.terms.model
         places = []
         for i in range(len(f.system.nodes)):

@@ -1,4 +1,4 @@
-"""Layout of poses and twists in arrays, and the state space of rigid bodies.
+"""State space of rigid bodies, and the layout of their poses and twists in arrays.
 
 A pose is a column of twelve entries, x and R by rows; a twist is (v, w). In a state, a pose is x and a unit
 quaternion, and twists follow the poses of all bodies. An error is (dx, phi) of every body, then (dv, dw) of
@@ -26,32 +26,34 @@ Pose = tuple[Vector, Matrix]
 
 
 def unpack_pose(z: Any, i: int = 0) -> Pose:
-    """Return position and rotation matrix of a body from the column of all poses."""
+    """Return the position and the rotation matrix of body i from the column z of all poses."""
     e = [z[POSE * i + k] for k in range(POSE)]
     return tuple(e[:3]), (tuple(e[3:6]), tuple(e[6:9]), tuple(e[9:12]))
 
 
 def unpack_twist(V: Any, i: int = 0) -> tuple[Vector, Vector]:
-    """Return linear and angular velocity of a body from the column of all twists."""
+    """Return the linear and the angular velocity of body i from the column V of all twists."""
     e = [V[TWIST * i + k] for k in range(TWIST)]
     return tuple(e[:3]), tuple(e[3:])
 
 
 def pose_rates(Z: Any, V: Any, i: int = 0) -> list[Any]:
-    """Return the time derivative (v, R w^) of a body's pose (12,)."""
+    """Return the time derivative (v, R w^) of the pose (12,) of body i.
+    The velocity v and the angular velocity w are in V; w^ is the matrix of the cross product with w.
+    """
     (v, w), (_, R) = unpack_twist(V, i), unpack_pose(Z, i)
     return [*v, *(e for row in vec.matmul(R, vec.skew(w)) for e in row)]
 
 
 def split(n: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Split x into positions (..., n, 3), quaternions (..., n, 4), twists (..., 6 n)."""
+    """Split states x of n bodies into positions (..., n, 3), quaternions (..., n, 4), twists (..., 6 n)."""
     x = np.asarray(x, float)
     poses = x[..., : STATE * n].reshape(*x.shape[:-1], n, STATE)
     return poses[..., :3], poses[..., 3:], x[..., STATE * n :]
 
 
 class BodySpace(StateSpace):
-    """State space of rigid bodies with poses and twists."""
+    """State space of rigid bodies: positions, unit quaternions and velocities."""
 
     def __init__(self, bodies: tuple[str, ...]):
         self._n, self._bodies = len(bodies), bodies
@@ -63,14 +65,14 @@ class BodySpace(StateSpace):
         rot.check_units(split(self._n, x)[1], what, [f"for the body {b!r}" for b in self._bodies])
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """Return the error (..., 12 n) between two states; rotations are at most pi."""
+        """Return the error (..., 12 n) of state x1 from state x0; rotations are at most pi."""
         (p0, q0, V0), (p1, q1, V1) = split(self._n, x0), split(self._n, x1)
         phi = rot.logarithm(rot.product(q0 * [1, -1, -1, -1], q1))
         poses = np.concatenate([p1 - p0, phi], axis=-1)
         return np.concatenate([poses.reshape(*poses.shape[:-2], TWIST * self._n), V1 - V0], axis=-1)
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """Return the state at the error dx from x."""
+        """Return the state that differs from x by the error dx."""
         p, q, V = split(self._n, x)
         dx = np.asarray(dx, float)
         e = dx[..., : TWIST * self._n].reshape(*dx.shape[:-1], self._n, TWIST)
@@ -79,7 +81,9 @@ class BodySpace(StateSpace):
         return np.concatenate([poses.reshape(*poses.shape[:-2], -1), V + dx[..., TWIST * self._n :]], axis=-1)
 
     def retract_expression(self, x: ca.SX, dx: ca.SX) -> ca.SX:
-        """Return the state at an error as an expression, exact to second order."""
+        """Return the state that differs from x by the error dx, as an expression.
+        It is exact to second order in dx.
+        """
         parts = []
         for i in range(self._n):
             phi = dx[TWIST * i + 3 : TWIST * i + 6]
@@ -89,7 +93,7 @@ class BodySpace(StateSpace):
         return ca.vertcat(*parts, x[STATE * self._n :] + dx[TWIST * self._n :])
 
     def difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
-        """Return the error between two states as an expression."""
+        """Return the error of state x1 from state x0, as an expression."""
         rows = []
         for i in range(self._n):
             a, b = x0[STATE * i : STATE * i + STATE], x1[STATE * i : STATE * i + STATE]
@@ -98,5 +102,5 @@ class BodySpace(StateSpace):
 
 
 def between(n: int, x0: np.ndarray, x1: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-    """Return the constant twists (6 n,) that lead from one state to the next."""
+    """Return the constant twists (6 n,) that move n bodies from state x0 to state x1 in time dt."""
     return BodySpace(("",) * n).difference(x0, x1)[..., : TWIST * n] / dt

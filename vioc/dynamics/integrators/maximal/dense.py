@@ -1,4 +1,4 @@
-"""Dense step equations in maximal coordinates, for solvers in numpy."""
+"""Equations of a step in maximal coordinates with dense matrices, for solvers in numpy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vioc.dynamics.lagrangian import OPTIONS
 
 
 class BodyEnd(End):
-    """Residuals and Newton directions of the momentum balance at one end of a step.
+    """Residuals and Newton directions of the momentum balance at the start or the end of a step.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class BodyEnd(End):
 
 
 class DenseStep(ContactStep):
-    """Step in numpy, whose balances at start and end are solved one after the other.
+    """Step in numpy: the momentum balances at its start and its end are solved in turn.
 
     Parameters
     ----------
@@ -92,15 +92,14 @@ class DenseStep(ContactStep):
 
     @cached_property
     def released(self) -> DenseStep:
-        """Step equations of the same mechanism without contacts and limits."""
+        """Equations of a step of the same mechanism without its contacts and joint limits."""
         if not self._graph.touches:
             return self
         return DenseStep(self._graph.selected(np.zeros(0, int)), self._nu, self._whole)
 
     @cached_property
     def _functions(self) -> tuple[Evaluator, Evaluator]:
-        """Evaluators of the poses and momenta at both ends of a step.
-
+        """Evaluators of the poses and the momenta at the start and at the end of a step.
         The first maps (x, u, t, dt, parameters) to poses and momenta, the second (x, V, u, ..) to positions
         and quaternions, poses and momenta.
         """
@@ -119,20 +118,19 @@ class DenseStep(ContactStep):
 
     @property
     def nowhere(self) -> np.ndarray:
-        """Placeholder data for contact points of polytopes that do not touch."""
+        """Data of the contact points of polytopes if no polytopes touch."""
         return np.tile(OFF, len(self._graph.places))
 
     def leaving(self, x, u, t: float, dt: float, theta, places=None) -> EndProblem:
-        """Return the equations that determine the twists of a step from state x."""
+        """Return the momentum balance that determines the velocities during a step from state x."""
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         Z, base = self._functions[0](x, *given)
         where = self.nowhere if places is None else places
         return self._problem(0, (Z[:, 0], base[:, 0], *given, where), x[STATE * self.n :], dt)
 
     def arriving(self, x, V, u, t: float, dt: float, theta, places=None) -> tuple[EndProblem, np.ndarray]:
-        """Return the equations that determine the velocities at the end of a step.
-
-        V are the twists of the step. The second result are the positions and quaternions at the end.
+        """Return the momentum balance that determines the velocities at the end of a step.
+        V are the velocities during the step. The second result are the positions and quaternions at the end.
         """
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         z, Z, base = self._functions[1](x, V, *given)
@@ -158,7 +156,7 @@ class DenseStep(ContactStep):
     def _held(
         self, solver: InteriorPoint, x, u, t: float, dt: float, theta, places, guess: np.ndarray | None
     ) -> Step:
-        """Solve a step with given contact points between boxes and hulls."""
+        """Solve a step whose contact points between boxes and hulls, `places`, are given."""
         leaving = self.leaving(x, u, t, dt, theta, places)
         gone = solver.solve_end(leaving if guess is None else leaving._replace(guess=guess))
         if not gone.error <= solver.tolerance:

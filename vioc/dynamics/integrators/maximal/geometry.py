@@ -1,4 +1,4 @@
-"""Gap, slip and impulse functions that contacts of equal geometry share.
+"""Functions of gaps, slips and impulses, which contacts of the same geometry share.
 
 A *touch* is one gap phi(Z) >= 0 between bodies, with or without friction, or dry friction without a gap. Its
 functions are written once for each kind of geometry and take the values of one touch (points, radii,
@@ -22,7 +22,7 @@ OPEN = 50.0  # speed, lengths of the mechanism or rad per step, above any closin
 
 
 class Geometry:
-    """Functions shared by all contacts of one geometry, such as sphere on plane.
+    """Functions of all contacts with one kind of geometry, such as sphere on plane.
 
     Parameters
     ----------
@@ -68,31 +68,35 @@ class Geometry:
         self.closing = ca.Function("closing", [a, *N, *V], [speed], OPTIONS)
 
     def lawful(self, J: list, a: Any, V: list, p: Any, kappa: Any, data: Any) -> tuple[list, Any]:
-        """Return contact impulses on the bodies, and the residual of the contact law."""
+        """Return the impulses of a contact on its bodies, and the residual of the contact law.
+        Both follow from the multipliers p; kappa is the barrier parameter.
+        """
         law = self.cone.law(p, self._speeds(J, a, V), kappa, self._mu(data))
         return [j.T @ p[: j.shape[0]] for j in J], law
 
     def relaxed(
         self, J: list, a: Any, V: list, y: Any, kappa: Any, data: Any, share: Any
     ) -> tuple[list, Any]:
-        """Return the impulses on the bodies, and the smooth equations of the contact.
+        """Return the impulses of a contact on its bodies, and the residuals of its smooth equations.
 
-        Their variables y are those of `laws`; a is the fraction `share` of the gap's velocity.
+        The variables y are those of the module `laws`; a is the fraction `share` of the gap's velocity.
         """
         push = self.law.impulse(y, self._mu(data))
         law = self.law.equations(y, self._speeds(J, a, V), kappa, self._mu(data), share)
         return [j.T @ push for j in J], law
 
     def multipliers(self, y: Any, data: Any) -> Any:
-        """Return the contact's multipliers from the variables of its smooth equations."""
+        """Return the multipliers of a contact from the variables y of its smooth equations."""
         return self.law.multipliers(y, self._mu(data))
 
     def started(self, J: list, a: Any, V: list, speed: Any, kappa: Any, data: Any, share: Any) -> Any:
-        """Return initial variables of the smooth contact equations, within their bounds."""
+        """Return initial values of the variables of a contact's smooth equations, within their bounds."""
         return self.law.start(self._speeds(J, a, V), speed, kappa, self._mu(data), share)
 
     def held_by(self, J: list, a: Any, V: list, kappa: Any, data: Any) -> Any:
-        """Return the contact multipliers that satisfy the contact law at given velocities."""
+        """Return the multipliers that satisfy the contact law at given velocities of the bodies.
+        The barrier parameter is kappa.
+        """
         return self.cone.lawful(self._speeds(J, a, V), kappa, self._mu(data))
 
     # -- functions of the interior point, condensed onto the bodies ----------------------------------
@@ -104,7 +108,7 @@ class Geometry:
         return J, H, ca.SX.sym("a"), V, ca.SX.sym("y", self.cone.size), ca.SX.sym("goal", 2), data
 
     def _speeds(self, J: list, a: Any, V: list) -> Any:
-        """Return a contact's gap velocity, if it has a gap, and slip velocity (rows,)."""
+        """Return the gap velocity, if there is a gap, and the slip velocity of a contact: (rows,)."""
         lead = int(self.cone.gap)
         slip = sum((j[lead:, :] @ v for j, v in zip(J, V, strict=True)), ca.SX(self.rows - lead, 1))
         return ca.vertcat(*[a] * lead, slip)
@@ -113,9 +117,10 @@ class Geometry:
         return data[-1] if self.cone.friction else None
 
     def _law(self) -> tuple[list, list, list, Any, Any]:
-        """Return Newton's change of a contact's variables, as an expression.
+        """Return the Newton step of a contact's variables as an expression of the step of its speeds.
 
-        Returned are arguments, J, K, the change dy for a change dw of the speeds, and dw.
+        Returned are the arguments, the Jacobians J and K, the step dy of the variables, and the step dw of
+        the speeds.
         """
         J, H, a, V, y, goal, data = self._arguments()
         dw, K = ca.SX.sym("dw", self.rows), J
@@ -126,9 +131,10 @@ class Geometry:
 
     @cached_property
     def condensed(self) -> ca.Function:
-        """CasADi function of a contact's terms in Newton's system of its bodies.
+        """CasADi function of the terms that a contact adds to the Newton system of its bodies.
 
-        (J.., H.., a, V.., y, goal, data) -> J' c by body; J_i' S K_j by pair.
+        Its arguments and results are (J.., H.., a, V.., y, goal, data) -> J' c by body; J_i' S K_j by pair of
+        bodies. The change of the impulse is c - S dw for a change dw of the speeds.
         """
         args, J, K, dy, dw = self._law()
         y = args[-3]
@@ -140,9 +146,9 @@ class Geometry:
 
     @cached_property
     def expanded(self) -> ca.Function:
-        """CasADi function from changes of twists to changes of a contact's variables.
+        """CasADi function of the changes dy of a contact's variables, from changes dV of velocities.
 
-        (J.., H.., a, V.., y, goal, data, dV..) -> dy.
+        Its arguments are (J.., H.., a, V.., y, goal, data, dV..).
         """
         args, _, K, dy, dw = self._law()
         dV = [ca.SX.sym("dV", TWIST) for _ in range(self.count)]
@@ -152,9 +158,10 @@ class Geometry:
 
     @cached_property
     def pushed(self) -> ca.Function:
-        """CasADi function of a contact's impulses, residuals and multipliers.
+        """CasADi function of the impulses of a contact on its bodies, its residuals and its multipliers.
 
-        (J.., a, V.., y, goal, data) -> impulses by body.., residuals (speeds), products, multipliers.
+        Its arguments and results are (J.., a, V.., y, goal, data) -> impulses by body.., residuals (speeds),
+        products, multipliers.
         """
         J, _, a, V, y, goal, data = self._arguments()
         p = self.cone.impulse(y)
@@ -168,9 +175,9 @@ class Geometry:
 
     @cached_property
     def begun(self) -> ca.Function:
-        """CasADi function of initial contact variables in cones, near the central path.
+        """CasADi function of initial contact variables for the interior-point method, inside their cones.
 
-        (J.., a, V.., speed, goal, data) -> y.
+        Its arguments are (J.., a, V.., speed, goal, data).
         """
         J, _, a, V, _, goal, data = self._arguments()
         speed = ca.SX.sym("speed")
@@ -190,10 +197,11 @@ def opened(s: Any, smoothing: Any, stride: Any) -> Any:
 
 
 def opened_share(s: Any, closing: Any, smoothing: Any, stride: Any) -> tuple[Any, Any]:
-    """Return the scaled gap velocity at the end of a step, and the scale factor.
+    """Return the scaled gap velocity of a contact at the end of a step, and the scale factor.
+    The gap velocity is the speed `opened` plus the closing speed.
 
-    The gap velocity is the speed `opened` plus the closing speed. The scale c, a fraction, keeps both values
-    of the order of s and 1.
+    The scale factor, a fraction, keeps both values of the order of s, the gap divided by the step length, and
+    1.
     """
     wide = s * (s * s / smoothing) ** 2
     near = 1 / (1 + wide / stride)

@@ -1,4 +1,4 @@
-"""Graph of the bodies and constraints of a mechanism, with their functions.
+"""Graph of the bodies and constraints of a mechanism, with the CasADi functions of its nodes.
 
 Functions of a body or of a constraint are built once for each kind; `body_equations.Assembly` calls them for
 each body and constraint. Maths: docs/maths/maximal.md.
@@ -33,7 +33,7 @@ BESIDE = 1e-3  # the same sine for steps with contact, whose iteration may jump 
 
 
 class StepGraph:
-    """Graph of the bodies and constraints of a system, with their functions.
+    """Graph of the bodies and constraints of a system, with the CasADi functions of its nodes.
 
     Attributes
     ----------
@@ -81,16 +81,17 @@ class StepGraph:
 
     @cached_property
     def pose(self) -> ca.Function:
-        """Function from position and quaternion (7,) to the pose (12,) of a body."""
+        """CasADi function from the position and quaternion (7,) of a body to its pose (12,).
+        A pose is a position and a rotation matrix.
+        """
         z = ca.SX.sym("z", STATE)
         R = rot.matrix(tuple(ca.vertsplit(z[3:])))
         return ca.Function("pose", [z], [ca.vertcat(z[:3], *(e for row in R for e in row))], OPTIONS)
 
     def _of_body(self, name: str, i: int, sizes: dict[str, int], outputs: Any) -> ca.Function:
-        """Return the CasADi function of a body, shared by bodies of equal inertia.
-
-        Its arguments are symbols of the given sizes and the parameters; `outputs` takes mass, J and the
-        symbols.
+        """Return a CasADi function of body i, which all bodies of equal inertia share.
+        Its arguments are symbols of the given sizes and the parameters; `outputs` takes mass, inertia matrix
+        J and the symbols.
         """
         (mass, *J), key = self._numbers(self.bodies[i])
 
@@ -102,7 +103,9 @@ class StepGraph:
         return self._once((name, key), build)
 
     def inertia(self, i: int) -> ca.Function:
-        """Return the function (V, parameters) -> momentum M V, mass matrix M of a body."""
+        """Return the CasADi function of the momentum M V and the mass matrix M of body i.
+        Its arguments are (V, parameters), with the twist V.
+        """
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX) -> list:
             p = ca.vertcat(mass * V[:3], vec.column(vec.apply(J, unpack_twist(V)[1])))
@@ -111,9 +114,9 @@ class StepGraph:
         return self._of_body("inertia", i, {"V": TWIST}, outputs)
 
     def stopped(self, i: int) -> ca.Function:
-        """Return the CasADi function of a body's momentum balance at the end of a step.
-
-        (V, base, parameters) -> base - M V (6,).
+        """Return the CasADi function of the residual of a body's momentum balance at the end of a step.
+        Its arguments and results are (V, base, parameters) -> base - M V (6,), for momenta `base` and the
+        mass matrix M.
         """
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, base: ca.SX) -> list:
@@ -122,9 +125,9 @@ class StepGraph:
         return self._of_body("stopped", i, {"V": TWIST, "base": TWIST}, outputs)
 
     def landing(self, i: int) -> ca.Function:
-        """Return the CasADi function of a body's momentum at the end of a step.
-
-        (V, dt, parameters) -> D2 L_d (6,).
+        """Return the CasADi function of the momentum D2 L_d (6,) of a body at the end of a step.
+        Its arguments are (V, dt, parameters). D2 L_d is the derivative of the discrete Lagrangian by the end
+        pose.
         """
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, dt: ca.SX) -> list:
@@ -133,10 +136,11 @@ class StepGraph:
         return self._of_body("landing", i, {"V": TWIST, "dt": 1}, outputs)
 
     def departure(self, i: int) -> ca.Function:
-        """Return the CasADi function of a body's momentum balance at a step's start.
+        """Return the CasADi function of a body's momentum balance at the start of a step.
 
-        (V, pose, base, dt, parameters) -> base + D1 L_d, derivative of -D1 L_d by V, next pose, T with phi =
-        T dw.
+        Its arguments and results are (V, pose, base, dt, parameters) -> base + D1 L_d, derivative of -D1 L_d
+        by V, next pose, T with phi = T dw. D1 L_d is the derivative of the discrete Lagrangian by the start
+        pose, T maps changes of the angular velocity to rotation vectors.
         """
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, pose: ca.SX, base: ca.SX, dt: ca.SX) -> list:
@@ -150,9 +154,9 @@ class StepGraph:
 
     @cached_property
     def carried(self) -> ca.Function:
-        """Function from a body's position and quaternion (7,) to those after a step.
-
-        (z, V, dt) -> z. The result is normalized, since rounding makes the norm of the quaternion drift.
+        """CasADi function that moves a body by a twist for one step.
+        Its arguments and results are (z, V, dt) -> z, for position and quaternion z (7,). The result is
+        normalized, since rounding makes the norm of the quaternion drift.
         """
         z, V, dt = ca.SX.sym("z", STATE), ca.SX.sym("V", TWIST), ca.SX.sym("dt")
         q = rot.multiply(tuple(ca.vertsplit(z[3:])), rot.turn(unpack_twist(V)[1], dt))
@@ -163,7 +167,9 @@ class StepGraph:
 
     @cached_property
     def between(self) -> ca.Function:
-        """Function from positions and quaternions before and after a step to the twist."""
+        """CasADi function of the twist that moves a body from one pose to another in one step.
+        Both poses are positions and quaternions (7,).
+        """
         z, z1, dt = ca.SX.sym("z", STATE), ca.SX.sym("z1", STATE), ca.SX.sym("dt")
         phi = rot.spin(tuple(ca.vertsplit(z[3:])), tuple(ca.vertsplit(z1[3:])))
         return ca.Function(
@@ -173,8 +179,8 @@ class StepGraph:
     @cached_property
     def work(self) -> ca.Function:
         """CasADi function of the kinetic energy that impulses add to a body.
-
-        (V, base, rest), (6,) each -> kinetic energy that impulses add, twice the kinetic energy.
+        Its arguments and results are (V, base, rest), (6,) each -> kinetic energy that impulses add, twice
+        the kinetic energy.
         """
         V, base, rest = (ca.SX.sym(name, TWIST) for name in ("V", "base", "rest"))
         energies = ca.vertcat(-ca.dot(V, rest), ca.dot(V, base - rest))
@@ -182,16 +188,17 @@ class StepGraph:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """Function (impulse (6,), radius of gyration) -> square of the impulse, (N s)^2."""
+        """CasADi function of the square of an impulse (6,) on a body, (N s)^2.
+        Angular impulses are divided by the radius of gyration, the second argument.
+        """
         p, radius = ca.SX.sym("p", TWIST), ca.SX.sym("radius")
         return ca.Function("impulse", [p, radius], [ca.sumsqr(p[:3]) + ca.sumsqr(p[3:] / radius)], OPTIONS)
 
     @cached_property
     def undetermined(self) -> ca.Function:
-        """CasADi function that is infinite if a position does not determine velocities.
-
-        (sum of squares of single impulses, sum of squares of their sums by body) -> 0 or infinity; see
-        `Assembly.undetermined`.
+        """CasADi function that is infinite if a position does not determine the velocities, else 0.
+        Its arguments are the sum of squares of single constraint impulses, and the sum of squares of their
+        sums by body; see `Assembly.undetermined`.
         """
         single, sums = ca.SX.sym("single"), ca.SX.sym("sums")
         suspect = ca.if_else(self.sine**2 * single <= sums, 0.0, ca.inf)
@@ -236,7 +243,7 @@ class StepGraph:
 
     @cached_property
     def scales(self) -> np.ndarray:
-        """Masses and moments of inertia (6 n,), which convert momenta to velocities."""
+        """Masses and moments of inertia (6 n,), by which momenta are divided to become velocities."""
         value, scales = self.terms.model.value, []
         for body, light in zip(self.bodies, self.light, strict=True):
             mass, *J = (value(v) for v in self._numbers(body)[0])
@@ -251,22 +258,21 @@ class StepGraph:
 
     @property
     def mass_ratio(self) -> float:
-        """Largest ratio of the masses of two bodies that a constraint connects."""
+        """Largest ratio of the masses of two bodies that are connected by a constraint."""
         masses = self.scales[::TWIST]
         of_groups = (masses[list(group.bodies)] for group in self.groups)
         return max((float(m.max() / m.min()) for m in of_groups), default=1.0)
 
     def by_length(self, G: np.ndarray) -> np.ndarray:
-        """Return the constraint Jacobian with rotations converted to displacements.
-
-        It is (rows, 6 n). Rotations count as displacements at the radius of gyration. Masses do not enter, so
-        that different masses do not make constraints look dependent.
+        """Return the constraint Jacobian (rows, 6 n) with rotations converted to displacements.
+        Rotations count as displacements at the radius of gyration. Masses do not enter, so that different
+        masses do not make constraints look dependent.
         """
         return G / np.repeat(np.stack([np.ones_like(self.radii), self.radii], axis=1), 3, axis=1).ravel()
 
     @cached_property
     def natural(self) -> NaturalUnits:
-        """Natural units of the unknowns and residuals of a step."""
+        """Natural units of the unknowns and the residuals of a step."""
         system = self.terms.system
         length = natural_length(system)
         sizes = np.tile(np.repeat([length, 1.0], TWIST // 2), self.n)
@@ -281,7 +287,9 @@ class StepGraph:
         return np.tile(np.repeat([self.natural.length, 1.0], [3, POSE - 3]), self.n)
 
     def _joint_units(self, group: ConstraintNode, length: float) -> np.ndarray:
-        """Return the natural units of constraint values: 1 rad or a length; 1 for loops, see `landed_off`."""
+        """Return the natural units of the values of a group of constraints: 1 rad, or a length.
+        The units of loop constraints are 1, since `landed_off` converts their values.
+        """
         moves = np.zeros(group.rows.size, bool)
         if group.joint:
             for i in range(len(group.bodies)):
@@ -290,8 +298,7 @@ class StepGraph:
         return np.where(moves, length, 1.0)
 
     def gradients(self, G: np.ndarray) -> np.ndarray:
-        """Return the divisors (rows,) that convert constraint values to displacements in natural units.
-
+        """Return divisors (rows,) that convert constraint values to displacements in natural units.
         They are constant for joints, else the lengths of the variations G (rows, 6 n), as in
         `ConstraintFunctions.landed_off`.
         """
@@ -300,9 +307,8 @@ class StepGraph:
         return np.where(joint | ~(length > 0), self.natural.rows[: len(G)], length)
 
     def _holds_to_world(self, group: ConstraintNode) -> bool:
-        """Return whether a loop constraint connects bodies to the world.
-
-        Such a constraint changes if all its bodies are translated together.
+        """Return whether a loop constraint connects its bodies to the world.
+        The value of such a constraint changes if all its bodies are translated together.
         """
         if len(group.bodies) == 1:
             return True
@@ -318,8 +324,7 @@ class StepGraph:
         return bool(np.abs(sum(G)).max() > 1e-9 * (1 + np.abs(G).max()))
 
     def eliminated(self, functions: Elimination | None = None) -> Elimination:
-        """Return the block elimination of bodies and constraints, from leaves to root.
-
+        """Return the block elimination of bodies and constraints, in order from leaves to root.
         Each joint follows its body; each loop precedes the body where its branches meet. Without joints,
         bodies with the fewest neighbours come first.
         """
@@ -349,9 +354,8 @@ class StepGraph:
 
     @cached_property
     def still(self) -> ca.Function:
-        """CasADi function of half a step's impulses of forces independent of velocity.
-
-        (poses, u, t, dt, parameters) -> impulses (6 n,).
+        """CasADi function of half a step's impulses (6 n,) of forces independent of velocity.
+        Its arguments are (poses, u, t, dt, parameters).
         """
         g, dt = self.terms, ca.SX.sym("dt")
         impulses = ca.densify(0.5 * dt * g.wrenches[0])
@@ -359,9 +363,8 @@ class StepGraph:
 
     @cached_property
     def moving(self) -> ca.Function:
-        """CasADi function of half a step's impulses of velocity-dependent forces.
-
-        (poses, twists, u, t, dt, parameters) -> impulses (6 n,).
+        """CasADi function of half a step's impulses (6 n,) of velocity-dependent forces.
+        Its arguments are (poses, twists, u, t, dt, parameters).
         """
         g, dt = self.terms, ca.SX.sym("dt")
         args = [g.poses, g.twists, g.u_vector, g.t, dt, g.parameters]
@@ -369,9 +372,8 @@ class StepGraph:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """CasADi function of the derivatives of velocity-dependent impulses by twists.
-
-        The arguments are those of `moving`; the results are blocks, one for each pair of `coupled`.
+        """CasADi function of the derivatives of velocity-dependent forces' impulses by twists.
+        The arguments are those of `moving`; the results are blocks, one for each pair of bodies in `coupled`.
         """
         g, dt = self.terms, ca.SX.sym("dt")
         blocks = [
@@ -393,7 +395,7 @@ class StepGraph:
     # -- contacts -----------------------------------------------------------------------------------------
 
     def numbers(self, touch: Touch) -> ca.DM | ca.Function:
-        """Return a contact's numerical data, or a function of the parameters for them."""
+        """Return the numerical data of a contact, or a function that computes the data from parameters."""
         return self._once(("numbers", touch.name), lambda: self._numbers_of(touch))
 
     def _numbers_of(self, touch: Touch) -> ca.DM | ca.Function:
@@ -404,7 +406,7 @@ class StepGraph:
         return self._once(("data", str(values)), lambda: ca.Function("data", args, [values], OPTIONS))
 
     def selected(self, active: np.ndarray) -> StepGraph:
-        """Return the graph of the same mechanism with some of its contacts only."""
+        """Return the graph of the same mechanism with only those contacts whose indices are `active`."""
         _ = self.coupled, self.features
         twin = object.__new__(StepGraph)
         twin.__dict__.update(self.__dict__)
@@ -419,33 +421,34 @@ class StepGraph:
 
     @cached_property
     def features(self) -> Features:
-        """Search for the contact points of boxes and hulls."""
+        """Object that searches for the contact points of boxes and hulls."""
         return Features(self.pairs)
 
     def seen(self, x: np.ndarray, dt: float) -> MeetingPlaces:
-        """Return the contact points of polytopes that meet in state x, or may within dt."""
+        """Return the contact points of polytopes that touch in state x, or may touch within a step dt."""
         positions, q, twists = space.split(self.n, x)
         R: np.ndarray = np.moveaxis(np.array(rot.matrix(tuple(q.T))), -1, 0)
         return self.features.at(positions, R, twists.reshape(-1, TWIST), dt)
 
     @property
     def places(self) -> list[Touch]:
-        """Contacts that are possible contact points of boxes and hulls."""
+        """Contacts of the graph that are possible contact points of boxes and hulls."""
         return [t for t in self.touches if t.placed]
 
     # -- bodies without inertia ---------------------------------------------------------------------------
 
     def weighs(self, group: ConstraintNode) -> bool:
-        """Return whether a joint's weighted equations are added to those of its bodies.
-
-        They are if the child body lacks inertia about an axis.
+        """Return whether weighted equations of a joint are added to the equations of its bodies.
+        They are added if the child body lacks inertia about an axis.
         """
         return group.joint and self.light[group.bodies[-1]]
 
     def weight(self, group: ConstraintNode, patterns: list[ca.Sparsity]) -> ca.Function:
-        """Return the CasADi function of a joint's weighted terms in its bodies' equations.
+        """Return the CasADi function of a joint's weighted terms in the equations of its bodies.
 
-        (G' by body.., H by body.., g, dt) -> for each body i -G_i' K g, then G_i' K H_k for each body k.
+        Its arguments and results are (G' by body.., H by body.., g, dt) -> for each body i -G_i' K g, then
+        G_i' K H_k for each body k. G and H are derivatives of the constraint values g, K contains the
+        weights.
         """
         body, count = self.bodies[group.bodies[-1]], len(group.bodies)
         value = self.terms.model.value

@@ -1,4 +1,4 @@
-"""Joints as a translational and a rotational constraint with 0-3 free axes each.
+"""Joints as a translational and a rotational constraint with 0 to 3 free axes each.
 
 Directions and axes of a `JointConstraints` are in the body axes of its parent a and its child b. [M] 2 and
 docs/maths/maximal.md derive the constraints and their variations. `ConstraintFunctions` are the functions of
@@ -38,7 +38,7 @@ KINDS = {  # (free directions, free axes of rotation)
 
 @dataclass(frozen=True)
 class JointConstraints:
-    """Constraints of a joint between two bodies, and coordinates of its free motions.
+    """Constraints of a joint between two bodies, and the coordinates of its free motions.
 
     Attributes
     ----------
@@ -66,18 +66,20 @@ class JointConstraints:
 
     @property
     def kind(self) -> str:
-        """Common name of the joint, or its numbers of free directions and axes."""
+        """Common name of the joint, such as revolute, or its numbers of free directions and axes."""
         key = len(self.directions), len(self.axes)
         return KINDS.get(key, f"{key[0]} directions, {key[1]} axes")
 
     @property
     def rows(self) -> int:
-        """Number of constraints of the joint."""
+        """Number of scalar constraints of the joint."""
         return len(self.normals) + len(self.pairs)
 
     @property
     def normals(self) -> np.ndarray:
-        """Orthonormal constrained directions (rows, 3), orthogonal to the free ones."""
+        """Orthonormal directions (rows, 3) in which the joint prevents translation.
+        They are orthogonal to the free directions.
+        """
         free = np.reshape(self.directions, (-1, 3))
         if not len(free):
             return np.eye(3)
@@ -88,9 +90,8 @@ class JointConstraints:
 
     @property
     def pairs(self) -> list[tuple[np.ndarray, np.ndarray, float]]:
-        """Rotational constraints of the joint, each a fixed product of two body axes.
-
-        (alpha, beta, c) means alpha . R_a' R_b beta = c, with alpha in a's axes and beta in b's.
+        """Rotational constraints of the joint: each fixes the product of an axis of a and an axis of b.
+        A triple (alpha, beta, c) means alpha . R_a' R_b beta = c, with alpha in a's axes and beta in b's.
         """
         back = np.reshape(self.rest, (3, 3)).T
         axes = np.reshape(self.axes, (-1, 3))
@@ -106,9 +107,9 @@ class JointConstraints:
     # -- constraint rows ---------------------------------------------------------------------------
 
     def constraint(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]):
-        """Return constraint values, and their derivatives by the motions of both bodies.
-
-        They are g and, as rows, the right variations of g by (dx, phi) of a and of b.
+        """Return the constraint values at poses of the bodies a and b, and their derivatives.
+        They are the values g and, as rows, the derivatives of g by displacements and rotation vectors (dx,
+        phi) of a and of b.
         """
         (xa, Ra), (xb, Rb) = a, b
         (x1, R1, p1), (x2, R2, p2) = (xa, Ra, self.at_a), (xb, Rb, self.at_b)
@@ -137,7 +138,7 @@ class JointConstraints:
     # -- minimal coordinates -----------------------------------------------------------------------
 
     def travels(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> list[Any]:
-        """Return the translational coordinates of the joint, m."""
+        """Return the translational coordinates of the joint at the poses of the bodies a and b, m."""
         (xa, Ra), (xb, Rb) = a, b
         free = np.reshape(self.directions, (-1, 3))
         if not len(free):
@@ -150,7 +151,9 @@ class JointConstraints:
         return [vec.dot(tuple(t), local) for t in dual]
 
     def angles(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> list[Any]:
-        """Return the rotational coordinates of the joint, from angles in (-pi, pi]."""
+        """Return the rotational coordinates of the joint at the poses of the bodies a and b.
+        Each is an angle in (-pi, pi], divided by the joint's rotation per unit of the coordinate.
+        """
         turns = self._turns(a, b)
         return [t / rate if rate != 1.0 else t for t, rate in zip(turns, self.rates, strict=True)]
 
@@ -192,7 +195,9 @@ class JointConstraints:
 
 
 def _about(axis: np.ndarray, arm: np.ndarray, D: Matrix, image: Any) -> Any:
-    """Return the angle about `axis` that rotates `arm` to its image."""
+    """Return the angle of the rotation about `axis` that turns the vector `arm` to its image under D.
+    The function `image` returns components of a vector's image under the rotation D.
+    """
     e1 = arm - (arm @ axis) * axis
     e1 = e1 / np.linalg.norm(e1)
     return ca.atan2(image(D, arm, np.cross(axis, e1)), image(D, arm, e1))
@@ -200,8 +205,7 @@ def _about(axis: np.ndarray, arm: np.ndarray, D: Matrix, image: Any) -> Any:
 
 def across(axis: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return two unit vectors e1, e2 with (e1, e2, axis) right-handed.
-
-    They are coordinate axes if `axis` is one.
+    They are coordinate axes if `axis` is a coordinate axis.
     """
     axis = np.asarray(axis, float)
     start = np.eye(3)[(int(np.argmax(np.abs(axis))) + 1) % 3]
@@ -211,9 +215,8 @@ def across(axis: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _aligned(rows: np.ndarray) -> np.ndarray:
-    """Return coordinate axes with the same span as a matrix's rows, if there are any.
-
-    They make the code of the constraints sparser.
+    """Return coordinate axes that span the same space as the rows of a matrix, if possible.
+    Coordinate axes make the code of the constraints sparser. Otherwise the rows are returned.
     """
     projector = rows.T @ rows
     if np.abs(projector - np.diag(np.diag(projector))).max() < 1e-14:
@@ -225,7 +228,7 @@ def _aligned(rows: np.ndarray) -> np.ndarray:
 
 
 class ConstraintFunctions:
-    """Functions of a group of constraints, which equal groups share.
+    """CasADi functions of a group of constraints; groups with equal constraints share them.
 
     Parameters
     ----------
@@ -238,7 +241,9 @@ class ConstraintFunctions:
 
     @staticmethod
     def of_joint(joint: JointConstraints, count: int, theta: ca.SX) -> ConstraintFunctions:
-        """Return the functions of a joint between two bodies, or a body and the world."""
+        """Return the CasADi functions of a joint between two bodies, or between a body and the world.
+        The number of bodies is `count`; the parameters are `theta`.
+        """
         Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
         places = [unpack_pose(z) for z in Z]
         a = places[0] if count == 2 else (vec.ZERO, vec.IDENTITY)
@@ -251,15 +256,16 @@ class ConstraintFunctions:
 
     @cached_property
     def held(self) -> ca.Function:
-        """CasADi function of constraint Jacobians at poses, transposed (6, rows) by body."""
+        """CasADi function of the constraint Jacobians at given poses, transposed (6, rows) by body."""
         args = self._arguments()
         return ca.Function("held", args, [ca.sparsify(g.T) for g in self.function.call(args)[1:]], OPTIONS)
 
     @cached_property
     def landed(self) -> ca.Function:
-        """CasADi function of constraint values after a step, with derivatives by twists.
+        """CasADi function of the constraint values at the end of a step, and derivatives by twists.
 
-        (next poses.., T.., dt, parameters) -> g, H by body.
+        Its arguments and results are (next poses.., T.., dt, parameters) -> g, H by body, where T maps
+        changes of angular velocities to rotation vectors.
         """
         *Z, theta = self._arguments()
         T, dt = [ca.SX.sym("T", 3, 3) for _ in Z], ca.SX.sym("dt")
@@ -269,9 +275,10 @@ class ConstraintFunctions:
 
     @cached_property
     def swept(self) -> ca.Function:
-        """CasADi function of constraint rates after a step, times dt, with derivatives.
+        """CasADi function of the constraint rates at the end of a step times dt, and derivatives by twists.
 
-        (G' by body.., twists.., dt) -> dt G V (rows,), dt G by body.
+        Its arguments and results are (G' by body.., twists.., dt) -> dt G V (rows,), dt G by body, for twists
+        V and constraint Jacobian G.
         """
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         V, dt = [ca.SX.sym("V", g.shape[0]) for g in held], ca.SX.sym("dt")
@@ -281,15 +288,16 @@ class ConstraintFunctions:
 
     @cached_property
     def landed_off(self) -> ca.Function:
-        """CasADi function that converts constraint values after a step to displacements.
+        """CasADi function that converts constraint values at the end of a step to displacements.
 
-        (g, H by body.., length, dt) -> g in natural units, each divided by the length of its gradient.
+        Its arguments and results are (g, H by body.., length, dt) -> g in natural units, each value divided
+        by the length of its gradient.
         """
         return self._off(self.landed)
 
     @cached_property
     def swept_off(self) -> ca.Function:
-        """CasADi function that converts constraint rates, times dt, to displacements."""
+        """CasADi function that converts constraint rates times the step length to displacements."""
         return self._off(self.swept)
 
     def _off(self, of: ca.Function) -> ca.Function:
@@ -302,16 +310,16 @@ class ConstraintFunctions:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """CasADi function from Jacobians and multipliers to impulses on the bodies."""
+        """CasADi function of the impulses on the bodies, from constraint Jacobians and multipliers."""
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam = ca.SX.sym("lambda", self.size)
         return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held], OPTIONS)
 
     @cached_property
     def impulses(self) -> ca.Function:
-        """CasADi function of the sum of squared impulses of single constraints, (N s)^2.
+        """CasADi function of the sum of the squared impulses of single constraints, (N s)^2.
 
-        (G' by body.., multipliers, radii of gyration) -> sum of squares.
+        Its arguments are (G' by body.., multipliers, radii of gyration), for constraint Jacobians G.
         """
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam, radii = ca.SX.sym("lambda", self.size), ca.SX.sym("radii", self.bodies)
@@ -322,7 +330,7 @@ class ConstraintFunctions:
 
 @dataclass(frozen=True)
 class ConstraintNode:
-    """Constraints that form one node of the mechanism's graph.
+    """Group of constraints that forms one node of the mechanism's graph.
 
     Attributes
     ----------

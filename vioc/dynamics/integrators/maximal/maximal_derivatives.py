@@ -1,4 +1,4 @@
-"""Derivatives of a step in maximal coordinates by the implicit function theorem."""
+"""Derivatives of steps in maximal coordinates, by the implicit function theorem."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class MaximalDerivatives:
 
     @cached_property
     def equations(self) -> tuple:
-        """Symbols and expressions of the equations at the start and end of a step.
+        """Symbols and expressions of the equations at the start and at the end of a step.
 
         The symbols are (x, x_next, u, w, n, t, dt, theta, places), then errors e, equations R and S, next
         error X and guesses of impulses. R determines w = (V, multipliers) at the start, S then n =
@@ -79,7 +79,7 @@ class MaximalDerivatives:
         return (x, x1, u, w, m, t, dt, theta, places), e, R, S, X, guesses
 
     def _stacked(self, E: Assembly, at: BodyBalance, held: Held, multipliers: ca.SX) -> ca.SX:
-        """Return momentum balances, constraints and contact laws in one column."""
+        """Return the residuals of momentum balances, constraints and contact laws in one column."""
         graph = self.f.graph
         own = E.on.split(multipliers, [len(graph.names), *(len(t.multipliers) for t in graph.touches)])
         pushes, laws = E.lawful(at, held, own[1:], self.f.barrier)
@@ -88,7 +88,9 @@ class MaximalDerivatives:
 
     @cached_property
     def residual(self) -> ca.Function:
-        """Function (x, u, x_next, multipliers, t, dt, parameters) -> residual of a step."""
+        """CasADi function of the residual of a step, which is zero for a solved step.
+        Its arguments are (x, u, x_next, multipliers, t, dt, parameters).
+        """
         (x, x1, u, w, _, t, dt, theta, _), e, R, *_ = self.equations
         graph, total = self.f.graph, self.f.symbols.multipliers
         cut = STATE * graph.n
@@ -127,7 +129,7 @@ class MaximalDerivatives:
 
     @cached_property
     def _ends(self) -> Evaluator:
-        """Evaluator of the equations at both ends of a step, and of their Jacobians."""
+        """Evaluator of the equations at the start and at the end of a step, and of their Jacobians."""
         args, e, R, S, *_ = self.equations
         w, m = args[3:5]
         if not self.f.graph.touches:  # the equations are linear in the multipliers
@@ -140,13 +142,13 @@ class MaximalDerivatives:
 
     @cached_property
     def _guesses(self) -> Evaluator:
-        """Evaluator of contact impulses that satisfy the contact laws at given twists."""
+        """Evaluator of the contact impulses that satisfy the contact laws at given velocities."""
         args, e, *_, guesses = self.equations
         outputs = [ca.densify(ca.substitute(o, e, ca.SX.zeros(e.numel()))) for o in guesses]
         return Evaluator(ca.Function("guesses", list(args), outputs))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return unknowns (N, nw) at start and end of solved steps, and contact points."""
+        """Return the unknowns (N, nw) at the start and at the end of solved steps, and contact points."""
         f, at = self.f, STATE * self.f.graph.n
         t, dt = steps.t[:, None], steps.h[:, None]
         V = space.between(f.graph.n, steps.x0, steps.x1, dt)
@@ -187,10 +189,9 @@ class MaximalDerivatives:
         return self.f.interior.solve(steps.x0[i], steps.u[i], float(steps.t[i]), float(steps.h[i]), theta)
 
     def _polish(self, steps: Steps, w: np.ndarray, m: np.ndarray, theta: np.ndarray) -> None:
-        """Improve the unknowns of solved steps by Newton's method.
-
+        """Improve the unknowns w at the start and m at the end of solved steps by Newton's method.
         Twists computed from states have rounding errors, and complementarity products differ slightly from
-        kappa.
+        the barrier parameter.
         """
         t, dt = steps.t[:, None], steps.h[:, None]
         x0 = space.split(self.f.graph.n, steps.x0)[0].reshape(len(w), -1)
@@ -203,7 +204,7 @@ class MaximalDerivatives:
             m -= solved(S_m, S[..., None])[..., 0]
 
     def first(self, steps: Steps, theta: np.ndarray) -> First:
-        """Return the first derivatives of N solved steps."""
+        """Return the first derivatives of N solved steps by state, input and parameters."""
         f, n = self.f, self.f.graph.n
         X0, X1, U, t, dt = steps.x0, steps.x1, steps.u, steps.t[:, None], steps.h[:, None]
         with np.errstate(all="ignore"):  # steps with NaN are solved again
@@ -222,7 +223,9 @@ class MaximalDerivatives:
         return First(arguments, both, [R_w, S_w, S_m, X_w, X_m], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return second derivatives of steps, contracted with covectors."""
+        """Return second derivatives of N steps, contracted with the covectors Z and zeta.
+        Z has covectors of the next states, zeta of the multipliers, one row for each step.
+        """
         R_w, S_w, S_m, X_w, X_m = first.slopes
         n = TWIST * self.f.graph.n
         leaving, arriving = (np.einsum("nij,ni->nj", X, Z) for X in (X_w, X_m))

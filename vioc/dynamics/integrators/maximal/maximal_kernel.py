@@ -1,4 +1,4 @@
-"""Step in maximal coordinates without contact, as one CasADi function.
+"""Solution of a step in maximal coordinates without contact, as one CasADi function.
 
 Newton's iteration solves for the twists. CasADi's iteration receives Newton's directions as a preconditioned
 residual whose Jacobian is the identity, so that no matrix of the whole system is formed. The iteration starts
@@ -24,12 +24,12 @@ STOP = 1e-7  # correction of V, relative to its size, after which one more quadr
 
 
 def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Function:
-    """Return the CasADi function that solves one step without contact.
+    """Return the CasADi function that solves one step in maximal coordinates without contact.
+    The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error).
 
-    (x, u, t, dt, parameters) -> (x_next, multipliers, error). The error is the residual of momenta and
-    constraints as displacements, relative to the mechanism's size. It is infinite if corrections above the
-    `tolerance` do not contract as a certified root requires, or if a body of a mechanism with constraints
-    turns by more than `FAR`, and constraint directions with it.
+    The error is the residual of momenta and constraints as displacements, relative to the mechanism's size.
+    It is infinite if corrections above the `tolerance` do not contract as a certified root requires, or if a
+    body of a mechanism with constraints turns by more than `FAR`, and constraint directions with it.
     """
     n, size, sizes = graph.n, TWIST * graph.n, ca.DM(graph.natural.sizes)
     x, u, t, dt = ca.MX.sym("x", nx), ca.MX.sym("u", nu), ca.MX.sym("t"), ca.MX.sym("dt")
@@ -95,7 +95,8 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
 def _contracting(
     dV: ca.MX, memory: ca.MX, weights: np.ndarray, sizes: ca.DM, least: ca.MX
 ) -> tuple[ca.MX, ca.MX]:
-    """Test whether Newton's corrections contract as fast as a certificate requires.
+    """Test whether the corrections dV of Newton's iteration contract fast enough to accept its root.
+    The `memory` has norms and the ratio of previous corrections.
 
     Returned are changes of the `memory` (3,) with opposite sign, and infinity if the corrections dV do not
     contract, else 0. The memory contains the norm of the last correction, the worst ratio and the norm of the
@@ -119,9 +120,8 @@ def _extent(graph: StepGraph, Z: ca.MX) -> ca.MX:
 
 
 def residual_norm(E: Assembly, at: BodyBalance, held: Held, multipliers: ca.MX) -> ca.MX:
-    """Return the 2-norm of the step residuals, relative to the mechanism's size.
-
-    They are those of the momentum balance and of g, as displacements.
+    """Return the 2-norm of the residuals at one end of a step, relative to the mechanism's size.
+    They are the residuals of the momentum balance and of the constraints, as displacements.
     """
     left = E.left(at, held, E.by_group(multipliers))
     graph, values = E.graph, ca.vertcat(ca.MX(0, 1), *E.off(at, bool(held.D)))

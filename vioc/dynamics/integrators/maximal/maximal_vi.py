@@ -1,4 +1,4 @@
-"""`MaximalVI`, the variational integrator in maximal coordinates of [M].
+"""Variational integrator in maximal coordinates, `MaximalVI`, of paper [M].
 
     p-(V_k)  = M nu_k   + dt/2 F(Z_k)   - G(Z_k)' lambda,     Z_k+1 = Z_k moved by V_k for dt,   g(Z_k+1) = 0
     M nu_k+1 = p+(V_k)  + dt/2 F(Z_k+1) - G(Z_k+1)' mu,       G(Z_k+1) nu_k+1 = 0
@@ -56,7 +56,8 @@ from vioc.runs.trajectory import Trajectory
 
 
 class MaximalVI(SmoothedMap):
-    """One-step map of the variational integrator in maximal coordinates ([M] 3).
+    """Variational integrator of a mechanism in maximal coordinates, as a one-step map ([M] 3).
+    Maximal coordinates are the poses of all bodies.
 
     Parameters
     ----------
@@ -157,23 +158,23 @@ class MaximalVI(SmoothedMap):
         )
 
     def smoothed(self, smoothing: float) -> MaximalVI:
-        """Return the same map with another smoothing of contacts and limits."""
+        """Return a copy of the map with another smoothing (m^2/s^2) of contacts and joint limits."""
         options = dict(tolerance=self.tolerance, backend=self.backend.name, smoothing=smoothing)
         return rebuilt(type(self), self.system, self.dt, options, self.parameters)
 
     # -- the state space ------------------------------------------------------------------------------
 
     def state(self, values: Any = None, **named: float) -> np.ndarray:
-        """Return the state at rest at given minimal coordinates; missing ones are zero.
-
-        See `initial_state`.
+        """Return the state at rest with given joint variables; missing variables are zero.
+        The method `initial_state` documents the arguments.
         """
         return self.initial_state({**(values or {}), **named})
 
     def initial_state(  # type: ignore[override]
         self, q: Any = None, v: Any = None, u: Any = None, *, start: str = START[0], **named: float
     ) -> np.ndarray:
-        """Return the state with given minimal coordinates and rates.
+        """Return the state with given joint variables and their rates.
+        Joint variables are the minimal coordinates of the system.
 
         Parameters
         ----------
@@ -197,8 +198,7 @@ class MaximalVI(SmoothedMap):
         return self.states.initial(q, v, u, start)
 
     def minimal(self, x: Any, near: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return minimal coordinates q (nq,) and rates v (nq,) of a state.
-
+        """Return the joint variables q (nq,) and their rates v (nq,) of a state.
         The rates are the quantities ``v.NAME``.
 
         Parameters
@@ -224,7 +224,7 @@ class MaximalVI(SmoothedMap):
 
     @own
     def states(self) -> States:
-        """Converter between states and minimal coordinates."""
+        """Converter between states in maximal coordinates and joint variables."""
         return States(self)
 
     # -- steps ----------------------------------------------------------------------------------------
@@ -235,34 +235,32 @@ class MaximalVI(SmoothedMap):
 
     @shared
     def mass(self) -> float:
-        """Mass of the mechanism at default parameters, kg.
-
-        For several unconnected mechanisms, the mean of their masses.
+        """Mass of the mechanism at the default parameters, kg.
+        If there are several unconnected mechanisms, it is the mean of their masses.
         """
         trees = sum(body.parent < 0 for body in self.graph.bodies)
         return float(self.graph.scales[::TWIST].sum()) / trees
 
     @property
     def barrier(self) -> float:
-        """Barrier parameter of the contacts at each end of a step, J."""
+        """Barrier parameter of the contacts in the momentum balance at each end of a step, J."""
         return 0.5 * self.smoothing * self.mass
 
     def whole(self, leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
-        """Return a step's multipliers (..., nm) from those at its start and its end.
-
-        Impulses are added; slips are those at the end.
+        """Return the multipliers (..., nm) of a step from those at its start and at its end.
+        Impulses are added; slip speeds are those at the end.
         """
         return np.where(self.additive, leaving, 0.0) + arriving
 
     @shared
     def interior(self) -> InteriorPoint:
-        """Interior-point solver of steps with contact in numpy."""
+        """Interior-point solver in numpy of steps with contact."""
         graph = self.graph
         return InteriorPoint(self.dense, graph.scales, graph.natural, self.mass, self.barrier, self.tolerance)
 
     @shared
     def dense(self) -> DenseStep:
-        """Equations of a step for the solvers in numpy."""
+        """Equations of a step with dense matrices, for the solvers in numpy."""
         return DenseStep(self.graph, self.nu, self.whole)
 
     @shared
@@ -290,12 +288,12 @@ class MaximalVI(SmoothedMap):
 
     @shared_by_step
     def near(self) -> NearProgram:
-        """Compiled rollouts of mechanisms with boxes and hulls; they need a compiler."""
+        """Program that computes rollouts with boxes and hulls in contact; it needs a C compiler."""
         return NearProgram(self, self.layout)
 
     @property
     def layout(self) -> CoreLayout:
-        """Sizes and options of the map for the compiled solver."""
+        """Sizes and options of the map that the compiled contact solver needs."""
         graph, n = self.graph, len(self.bodies)
         return CoreLayout(
             nx=self.nx,
@@ -316,15 +314,14 @@ class MaximalVI(SmoothedMap):
 
     @shared
     def core(self) -> TapeCore:
-        """Compiled solver of the steps, which needs a C compiler."""
+        """Compiled solver of the map's steps; it needs a C compiler."""
         departure = BodyTape(self.graph, self.nu)
         tapes = departure, BodyTape(self.graph, self.nu, departure)
         variables = Variables([t.cone for t in self.graph.touches])
         return TapeCore(tapes, variables, self.layout, f"MaximalVI of {self.system.name}")
 
     def _check_starts(self, X: np.ndarray, k: int) -> None:
-        """Raise an error if a start has dependent constraints or overlapping bodies.
-
+        """Raise an error if constraints are dependent or bodies overlap at the start of a step.
         Multipliers of dependent constraints would be arbitrary.
         """
         if self.system.constraints:  # joints of a tree are always independent
@@ -399,7 +396,7 @@ class MaximalVI(SmoothedMap):
         return self._variations(x, self.theta)[0]
 
     def _crossings(self, run: Trajectory) -> Iterator[Crossing]:
-        """Yield the contacts and angle limits that a step passes through or jumps over."""
+        """Yield the contacts through which bodies pass, and the limits over which angles jump, in a step."""
         yield from super()._crossings(run)
         open_at = open_from(self, run)
         for name, limits in zip(self.system.inequality_names, self.system.inequalities, strict=True):
@@ -424,9 +421,8 @@ class MaximalVI(SmoothedMap):
 
     @property
     def residual(self) -> ca.Function | None:
-        """Residual function of a step; None for maps with contacts or limits.
-
-        It contains the norms of the quaternions.
+        """CasADi function of the residual of a step; None for maps with contacts or joint limits.
+        The residual includes errors of the norms of the quaternions.
         """
         return None if self.graph.touches else self._derivatives.residual
 
@@ -448,7 +444,7 @@ class MaximalVI(SmoothedMap):
 
     @shared_by_step
     def named(self) -> BodyQuantities:
-        """Named quantities of the map as expressions."""
+        """Named quantities of the map, such as energies, as expressions."""
         return BodyQuantities(self)
 
     def frame_positions(self, X: Any) -> np.ndarray:

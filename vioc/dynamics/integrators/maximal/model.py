@@ -1,4 +1,4 @@
-"""Rigid bodies and joints of a system, derived from its tree of frames."""
+"""Rigid bodies and joints of a system, which are found in its tree of frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True)
 class Body:
-    """Rigid body, with the joint to its parent body (an index, or -1: the world).
+    """Rigid body, with the joint that connects it to its parent body.
+    The parent is an index, or -1 for the world.
 
     Attributes
     ----------
@@ -45,15 +46,14 @@ class Body:
 
     @property
     def periods(self) -> dict[str, float]:
-        """Period of each angle variable: its change over one turn."""
+        """Period of each angle variable of the joint: the variable's change over one turn."""
         names = self.variables[len(self.joint.directions) :]
         return {n: 2 * np.pi / rate for n, rate in zip(names, self.joint.rates, strict=True)}
 
 
 @dataclass(frozen=True)
 class NodePlace:
-    """Body to which a frame belongs (-1: world), and the frame's pose in the body.
-
+    """Pose of a frame in the body to which it belongs, and the body's index (-1 is the world).
     The pose is in the body's axes, with the centre of mass as origin.
     """
 
@@ -73,7 +73,7 @@ class _Cluster:
 
 
 class BodyModel:
-    """Rigid bodies and joints of a system, and the poses of frames in the bodies.
+    """Rigid bodies and joints of a system, with the poses of all frames in these bodies.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class BodyModel:
         return value.of(self._theta[list(self.system.parameters).index(value.name)])
 
     def path(self, i: int) -> list[int]:
-        """Return body i and its ancestors, ending at the world (-1)."""
+        """Return body i and its ancestors; the last is the world (-1)."""
         result = [i]
         while result[-1] >= 0:
             result.append(self.bodies[result[-1]].parent)
@@ -163,7 +163,9 @@ class BodyModel:
         return R, p
 
     def _inertia(self, cluster: _Cluster) -> tuple[Any, Vector, Matrix] | None:
-        """Return mass, centre of mass and inertia of a rigid cluster; None without mass."""
+        """Return mass, centre of mass and inertia of a cluster of rigidly connected frames.
+        The result is None if the cluster has no mass.
+        """
         parts = []
         for node, R, p in cluster.members:
             mass = self.system.nodes[node].frame.mass
@@ -288,7 +290,7 @@ class BodyModel:
         return Body(self._label(cluster), parent, cluster.root, mass, com, J, joint, names)
 
     def _common_point(self, where: str, turns: list[tuple[str, Vector, Vector]]) -> Vector:
-        """Return a point that lies on all rotation axes of a joint."""
+        """Return a point that lies on all rotation axes of a joint, or raise `ModelError`."""
         if len(turns) == 1:
             return turns[0][2]
         points = np.array([[self.value(c) for c in point] for _, _, point in turns])
@@ -307,7 +309,7 @@ class BodyModel:
         return tuple(map(float, meet))  # type: ignore[return-value]
 
     def value(self, number: Any) -> float:
-        """Return the numerical value of an expression at default parameters."""
+        """Return the numerical value of an expression at the default parameters."""
         if isinstance(number, (int, float)):
             return float(number)
         defaults = list(self.system.parameters.values())
@@ -315,5 +317,5 @@ class BodyModel:
 
 
 def _along(direction: Any, axes: np.ndarray) -> bool:
-    """Return whether sliding along a direction commutes with rotations about axes."""
+    """Return whether translation along a direction commutes with the rotations about given axes."""
     return len(axes) == 1 and bool(np.abs(np.cross(axes[0], np.array(direction, float))).max() < PARALLEL)

@@ -1,4 +1,4 @@
-"""Compiled steps with boxes and hulls, which include only nearby contacts.
+"""Compiled steps with many boxes and hulls, which include only the nearby contacts.
 
 Distant contacts cost nothing: many bodies that may all meet have thousands of possible contact points, of
 which a few hundred are near.
@@ -31,7 +31,7 @@ ALWAYS = 1e-3  # m, gap that is near at any velocity
 
 @dataclass
 class Selection:
-    """Compiled solver for a subset of the contacts of a map.
+    """Compiled solver of steps with a subset of the contacts of a map.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Selection:
 
 
 class NearProgram(StepByStep):
-    """Compiled rollouts that include only the nearby contacts in each step.
+    """Program that computes rollouts with only the nearby contacts in each step, in compiled C.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class NearProgram(StepByStep):
         return near
 
     def _gaps(self, x: np.ndarray) -> np.ndarray:
-        """Return the gaps of all contacts in a state, infinite between polytopes."""
+        """Return the gaps of all contacts in a state x; those between polytopes are infinite."""
         found = np.full(len(self._of_pair), np.inf)
         found[self._smooth] = self._f.smooth_gaps(x)
         return found

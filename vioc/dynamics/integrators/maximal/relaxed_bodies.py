@@ -1,4 +1,4 @@
-"""Equations of a contact step in maximal coordinates, at any smoothing.
+"""Equations of a step with contact in maximal coordinates, for optimization at any smoothing.
 
 They serve optimization problems. The unknowns w are the impulses of the constraints and the variables of the
 cones, first at the start of a step, then at its end. The twists of the step follow from its poses.
@@ -25,7 +25,7 @@ ENDS = "leaving", "arriving"
 
 
 def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """Return a function from parameters and smoothing to the equations of a step."""
+    """Return a function from parameters and smoothing to the equations of a step with contact."""
     graph, laws = f.graph, [t.geometry.law for t in f.graph.touches]
     sizes = [len(graph.names), *(len(law.unknowns) for law in laws)]
     x, x1, u = ca.SX.sym("x", f.nx), ca.SX.sym("x1", f.nx), f.symbols.u

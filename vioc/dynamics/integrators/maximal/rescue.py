@@ -1,4 +1,4 @@
-"""Robust solution of single steps, by branch following or interior point."""
+"""Robust solution of single steps in maximal coordinates, by continuation or interior point."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ HALF_THE_DIGITS = 1 / np.sqrt(np.finfo(float).eps)  # mass ratio at which roundi
 
 
 class Departure(BranchEquations):
-    """Equations that determine the twists of a step, for given contact impulses.
+    """Equations that determine the velocities of a step, for given contact impulses.
+    They serve continuation in the step length.
 
     At a fraction `share` of the step length, this fraction of the `impulses` (6 n,) acts, and this fraction
     of the constraint error at the start is corrected: g(Z_k+1) = (1 - share) g(Z_k).
@@ -84,19 +85,20 @@ class Departure(BranchEquations):
 
 
 def iterate(problem: EndProblem, V: np.ndarray) -> Linearized:
-    """Return residual and matrix of a momentum balance without contact at twists V."""
+    """Return residual and Jacobian of a momentum balance without contact at velocities V."""
     end, none = problem.end, np.zeros(0)
     matrix, rhs = end.newton(V, np.zeros(end.rows), none, *problem.given, NO_GOAL)
     return Linearized(-rhs[:, 0], matrix)
 
 
 def fastest(V: np.ndarray) -> float:
-    """Return the largest component of the angular velocities, rad/s."""
+    """Return the largest component of the angular velocities of all bodies, rad/s."""
     return float(np.abs(V.reshape(-1, TWIST)[:, 3:]).max())
 
 
 def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-    """Return (x_next, multipliers) of a step without contact, by branch following.
+    """Solve a step without contact by continuation in its length.
+    Returned are the next state and the multipliers.
 
     Raises
     ------
@@ -130,7 +132,7 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
 def raise_if_singular_end(
     f: MaximalVI, G: np.ndarray, k: int, t: float, dt: float, sine: float = np.inf
 ) -> None:
-    """Raise `StepError` if constraint gradients are dependent at the end of a step.
+    """Raise `StepError` if the constraint gradients G are dependent at the end of step k.
 
     The gradients are G (rows, 6 n) of step k. With a `sine`, the error is raised only if their smallest
     singular value is at most that.
@@ -154,10 +156,10 @@ def raise_if_singular_end(
 def check_branch(
     f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, step: Step
 ) -> float:
-    """Return the energy that contacts add in a step; `StepError` on a wrong branch of the constraints.
+    """Raise `StepError` if continuation from the state does not lead to a solved contact step.
 
-    The twists of the step must be the root on the branch that starts at the velocities of the state, with the
-    contact impulses of the step as given impulses. The energy is relative to the kinetic energy.
+    The contact impulses of the solved step are given in this continuation. Return the kinetic energy that
+    these impulses add, relative to the kinetic energy in the step.
     """
     least = APART * f.tolerance**0.5
     raise_if_singular_end(f, f.variations(step.x), k, t, dt, least)
@@ -188,7 +190,9 @@ def check_branch(
 
 
 def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-    """Return (x_next, multipliers) of a step with contact, from a cold start."""
+    """Solve a step with contact from initial guesses that depend on its state alone.
+    Returned are the next state and the multipliers.
+    """
     args = [x[None], u[None], np.array([t]), np.array([dt]), f.theta]
     solved = f.step_solver.program(False).map(args, 1)
     found, multipliers, residual = np.ravel(solved[0]), np.ravel(solved[1]), float(np.ravel(solved[2])[0])

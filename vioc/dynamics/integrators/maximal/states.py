@@ -1,4 +1,4 @@
-"""Conversions between states in maximal coordinates and minimal coordinates."""
+"""Conversions between states in maximal coordinates and joint variables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START = ("legendre", "given")
 
 
 class States:
-    """Converter between the states of a map and minimal coordinates.
+    """Converter between the states of a map in maximal coordinates and joint variables.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class States:
 
     @cached_property
     def _forward(self) -> Evaluator:
-        """Evaluator (q, v, parameters) -> poses and twists of all bodies."""
+        """Evaluator of the poses and twists of all bodies, from joint variables, rates and parameters."""
         graph, g = self.f.graph, FrameGraph(self.f.system)
         swap = ca.Function("com", [graph.terms.parameters], [_stack([b.com for b in graph.bodies])])
         coms = ca.vertsplit(swap(g.parameters))
@@ -55,7 +55,7 @@ class States:
         return Evaluator(ca.Function("forward", args, [ca.densify(ca.SX(o)) for o in outputs], OPTIONS))
 
     def poses(self, q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return poses (12 n,) and twists (6 n,) of all bodies at coordinates q, rates v."""
+        """Return poses (12 n,) and twists (6 n,) of all bodies at joint variables q with rates v."""
         Z, V = self._forward(q, v, self.f.theta)
         return Z[:, 0], V[:, 0]
 
@@ -93,16 +93,16 @@ class States:
         return np.concatenate([self.packed(Z), nu])
 
     def packed(self, Z: np.ndarray) -> np.ndarray:
-        """Convert poses (12 n,) to positions and quaternions (7 n,)."""
+        """Convert poses (12 n,), with rotation matrices, to positions and quaternions (7 n,)."""
         Z = Z.reshape(-1, POSE)
         return np.concatenate([Z[:, :3], rot.from_matrix(Z[:, 3:].reshape(-1, 3, 3))], axis=1).ravel()
 
     @cached_property
     def _tangent(self) -> Evaluator:
-        """Evaluator of the velocities at a step's end that satisfy the constraints.
+        """Evaluator of the velocities at the end of a step, which satisfy the constraints.
+        Its arguments and results are (poses, twists, u, dt, parameters) -> velocities; dt may be 0.
 
-        (poses, twists, u, dt, parameters) -> velocities; dt may be 0. The joints determine the velocities of
-        bodies about axes without inertia.
+        The joints determine the velocities of bodies about axes without inertia.
         """
         f, graph = self.f, self.f.graph
         Z, V = (ca.SX.sym(n, size * graph.n) for n, size in (("Z", POSE), ("V", TWIST)))
@@ -149,7 +149,7 @@ class States:
 
     @cached_property
     def periods(self) -> dict[str, float]:
-        """Period of each angle variable: its change over one turn."""
+        """Period of each angle variable: the variable's change over one turn."""
         return {n: period for b in self.f.graph.bodies for n, period in b.periods.items()}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Potentials, forces and constraints as expressions of body poses.
+"""Potentials, forces and constraints as expressions of the poses of bodies.
 
 Components are written on `BodyGraph` for `MaximalVI`, on `vioc.dynamics.kinematics.FrameGraph` for the other
 integrators. A pose has twelve entries, x and R by rows; derivatives by (dx, phi) are those of R (1 + phi^).
@@ -22,8 +22,7 @@ from vioc.errors import ModelError
 
 
 class BodyGraph(TermGraph):
-    """Kinematics of rigid bodies, on which forces and constraints are written.
-
+    """Kinematics of rigid bodies, from which expressions of forces and constraints are built.
     A user's own component refers to coordinates by name.
 
     Attributes
@@ -70,7 +69,9 @@ class BodyGraph(TermGraph):
         return vec.matmul(R, place.rotation), vec.add(x, vec.apply(R, place.position))
 
     def place(self, i: int) -> NodePlace:
-        """Return a frame's body and pose; `ModelError` for a frame inside a joint."""
+        """Return the body of a frame and the frame's pose in this body.
+        Raise `ModelError` for a frame inside a joint, which belongs to no body.
+        """
         place = self.model.places[i]
         if place is None:
             name = self.system.nodes[i].frame.label()
@@ -93,29 +94,32 @@ class BodyGraph(TermGraph):
         return found
 
     def bodies_of(self, value: Any) -> tuple[int, ...]:
-        """Return the bodies whose poses an expression depends on."""
+        """Return the indices of the bodies on whose poses an expression depends."""
         which = ca.which_depends(value, self.poses, 1, False)
         return tuple(sorted({i // POSE for i, used in enumerate(which) if used}))
 
     def own_poses(self, bodies: tuple[int, ...]) -> list[Any]:
-        """Return the pose symbols (12,) of some bodies."""
+        """Return the pose symbols (12,) of the given bodies."""
         return [self.poses[POSE * i : POSE * i + POSE] for i in bodies]
 
     # -- derivatives -----------------------------------------------------------------------------------
 
     @cached_property
     def pose_rates(self) -> ca.SX:
-        """Time derivatives (v, R w^) of the poses of all bodies (12 n,)."""
+        """Time derivatives (v, R w^) of the poses of all bodies (12 n,).
+        The velocity v and the angular velocity w are those of a body; w^ is the matrix of the cross product
+        with w.
+        """
         bodies = range(len(self.model.bodies))
         return ca.vertcat(*(e for i in bodies for e in pose_rates(self.poses, self.twists, i)))
 
     @cached_property
     def variations(self) -> ca.SX:
-        """Derivatives (12 n, 6 n) of poses by displacements and rotations of the bodies."""
+        """Derivatives (12 n, 6 n) of the poses by displacements and rotation vectors of the bodies."""
         return ca.jacobian(self.pose_rates, self.twists)
 
     def varied(self, value: ca.SX) -> ca.SX:
-        """Return derivatives (rows, 6 n) of scalars by displacements and rotations."""
+        """Return the derivatives (rows, 6 n) of expressions by displacements and rotation vectors."""
         return ca.mtimes(ca.jacobian(value, self.poses), self.variations)
 
     def slope(self, value: ca.SX) -> ca.SX:
@@ -129,7 +133,7 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def wrenches(self) -> tuple[ca.SX, ca.SX]:
-        """Wrenches (6 n,) of forces independent of velocity, and of the other forces."""
+        """Wrenches (6 n,) on the bodies of forces independent of velocity, and of all other forces."""
         still, moving = -self.varied(self.potential).T, ca.SX(TWIST * len(self.model.bodies), 1)
         for force in self.system.forces:
             wrench = self._wrench(force)
@@ -149,7 +153,7 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def loops(self) -> list[tuple[tuple[int, ...], list[int]]]:
-        """Constraints grouped by the bodies on which they act, as (bodies, indices)."""
+        """Groups of constraints that act on the same bodies, as (bodies, indices of constraints)."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, h in enumerate(self.constraint_values):
             bodies = self.bodies_of(h)

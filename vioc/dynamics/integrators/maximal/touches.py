@@ -67,7 +67,7 @@ class Touch(AnyTouch):
 
 
 def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[list[Touch], list[Pair]]:
-    """Return all contacts, limits and dry friction of a system, and polytope pairs."""
+    """Return all contacts, joint limits and dry friction of a system, and its pairs of polytopes."""
     found: list[Touch] = []
     pairs: list[Pair] = []
     system, length = terms.system, natural_length(terms.system)
@@ -95,8 +95,7 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[li
 
 
 def _check_angles(terms: BodyGraph, item: JointLimits) -> None:
-    """Raise `ModelError` if a limit of an angle is beyond half a turn.
-
+    """Raise `ModelError` if a joint limit of an angle is beyond half a turn.
     The angle jumps at half a turn, so that such a limit would be active always or never.
     """
     half = next((p / 2 for b in terms.model.bodies if (p := b.periods.get(item.variable))), None)
@@ -120,7 +119,7 @@ def _contact(
     smoothing: float,
     unit: float,
 ) -> Touch:
-    """Return the contact of two shapes that meet in one point."""
+    """Return a contact of two shapes that touch in one point, from its description `item`."""
     sides = [carried(terms, item, *part[:2]), carried(terms, item, *part[2:])]
     pair, swapped = joined(terms, item, part[0], part[2])
     first, second = sides[::-1] if swapped else sides
@@ -145,9 +144,8 @@ def _contact(
 def _polytopes(
     terms: BodyGraph, name: str, item: PairContact, once: Callable, smoothing: float, unit: float, place: int
 ) -> list[Touch]:
-    """Return the possible contact points of two polytopes as contacts.
-
-    `features.Features` determines their data in every step.
+    """Return the possible contact points of two polytopes, each as a contact.
+    The search `features.Features` determines their data in every step.
     """
     pair, _ = joined(terms, item, item.frame1, item.frame2)
     cone, mu = cone_of(item, terms.number(item.friction))
@@ -165,7 +163,7 @@ def _polytopes(
 
 
 def _pair(terms: BodyGraph, item: PairContact) -> Pair:
-    """Return two polytopes in the axes of their bodies, the parent body first."""
+    """Return the two polytopes of a contact in the axes of their bodies, with the parent body first."""
     system, found = terms.system, []
     for frame, shape in ((item.frame1, item.shape1), (item.frame2, item.shape2)):
         check_numbers(system.name, item, shape)
@@ -182,7 +180,7 @@ def _pair(terms: BodyGraph, item: PairContact) -> Pair:
 
 
 def carried(terms: BodyGraph, item: Inequality, frame: str, shape: Shape) -> tuple[Shape, tuple]:
-    """Return a shape and its dimensions in the axes of its body, or of the world."""
+    """Return a shape and its dimensions in the axes of the body that carries it, or of the world."""
     index = terms.system.frame_index(frame)
     if index < 0:
         return shape, shape.placed(terms.number, vec.IDENTITY, vec.ZERO)
@@ -196,9 +194,8 @@ def carried(terms: BodyGraph, item: Inequality, frame: str, shape: Shape) -> tup
 
 
 def joined(terms: BodyGraph, item: Inequality, frame1: str, frame2: str) -> tuple[tuple[int, ...], bool]:
-    """Return the bodies of two frames, and whether their order is swapped.
-
-    The parent comes first; the world is omitted.
+    """Return the bodies to which two frames belong, and whether their order is swapped.
+    The parent body comes first; the world is omitted.
     """
     system, model = terms.system, terms.model
     where, bodies = f"{system.name}: {item.label()}", []
@@ -220,7 +217,9 @@ def joined(terms: BodyGraph, item: Inequality, frame1: str, frame2: str) -> tupl
 
 
 def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
-    """Return the tangential velocity at a point, second body minus first."""
+    """Return the tangential velocity of the second body relative to the first at a contact point.
+    n is the contact normal.
+    """
     first, second = (
         vec.add(v, vec.cross(vec.apply(R, w), vec.sub(point, x)))
         for (x, R), (v, w) in zip(poses, twists, strict=True)
@@ -230,7 +229,9 @@ def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
 
 
 def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: float, unit: float) -> Touch:
-    """Return the limit whose gap is a given expression; its data are parameters."""
+    """Return a joint limit, whose gap is the expression phi, as a contact.
+    Its data are parameters.
+    """
     bodies = terms.bodies_of(phi)
     own = ca.vertcat(*terms.own_poses(bodies))
     used = ca.which_depends(phi, terms.parameters, 1, False) if terms.parameters.numel() else []
@@ -248,8 +249,7 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
 
 def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: float, unit: float) -> Touch:
     """Return the dry friction of a joint, or of a point on a plane, as a contact.
-
-    Its data are the parameters, then the largest friction force.
+    The data of the contact are the parameters, then the largest friction force.
     """
     (found,) = item.meetings(terms).values()
     if found.slip is not None:
