@@ -496,7 +496,7 @@ class Lagrangian:
         return self._value("sizes", q, None, parameters)
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the Jacobian (m, nd) of constraints by dynamic variables, with rows of rounding errors set to 0.
+        """Return the constraint Jacobian (m, nd) by dynamic variables, without rows of rounding errors (0).
 
         It is Dh(q) (m, nd) by the dynamic variables.
         """
