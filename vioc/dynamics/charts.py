@@ -55,7 +55,7 @@ class Chart:
         return np.abs(np.sin(middle) if self.axes[0] == self.axes[2] else np.cos(middle))
 
     def rotation(self, angles: np.ndarray) -> np.ndarray:
-        """Return the rotation matrix (3, 3) of three Euler angles: R_i(a) R_j(b) R_k(c) about axes i, j, k."""
+        """Return the rotation matrix (3, 3) of three Euler angles, R_i(a) R_j(b) R_k(c)."""
         return _euler(self.axes, angles)
 
     def angles(self, R: Matrix) -> ca.SX:

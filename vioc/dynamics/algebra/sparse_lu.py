@@ -147,7 +147,7 @@ class Saddle:
         return result + (self.S.entries() if self.S else [])
 
     def with_entries(self, values: list[Any]) -> Saddle:
-        """Return a solver of the same structure, with the nonzeros of its factorizations replaced by `values`."""
+        """Return a solver of the same structure, with the nonzeros of its factors replaced by `values`."""
         result = object.__new__(Saddle)
         supply = iter(values)
 

@@ -73,7 +73,7 @@ class Parameter:
         object.__setattr__(self, "factor", _finite(self.factor, f"parameter {self.name!r}: factor"))
 
     def of(self, value: Any) -> Any:
-        """Return the parameter's number in the description, for a value or symbol of the parameter."""
+        """Return a value or symbol of this parameter, times the parameter's constant factor."""
         return value if self.factor == 1.0 else self.factor * value
 
     def __mul__(self, factor: Any) -> Parameter:

@@ -414,7 +414,7 @@ def _count(number: int, one: str, more: str | None = None) -> str:
 
 
 def _flat(system: System) -> tuple:
-    """Return the content of a system as a flat tuple, for comparison, hash and pickle.
+    """Return the frames of a system as a flat tuple, without children, for comparison and hash.
 
     The tuple allows trees of any depth.
     """
