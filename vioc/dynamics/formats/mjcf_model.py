@@ -317,14 +317,14 @@ class MjcfModel:
         return bodies
 
     def clamped(self) -> Iterable[int]:
-        """Yield the joints whose ``actuatorfrcrange`` is tighter than the ranges of their actuators' controls."""
+        """Yield the joints whose total actuator force can exceed their limit ``actuatorfrcrange``."""
         for j, pushing in self._pushing.items():
             alone = len(pushing) == 1 and pushing[0][1] is not None
             if pushing and not alone and not self._within(j, pushing):
                 yield j
 
     def _within(self, j: int, pushing: list[tuple[int, float | None]]) -> bool:
-        """Return whether actuator controls within their ranges never exceed the force limit of joint number j."""
+        """Return whether actuator controls within their ranges never exceed the force limit of joint j."""
         least, most = 0.0, 0.0
         for a, arm in pushing:
             if arm is None:

@@ -93,7 +93,7 @@ class Shape:
         raise NotImplementedError
 
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
-        """Return the shape's numbers after a transform from the shape's frame, at a pose in a body, to the body.
+        """Return the shape's numbers in the axes of a body, in which the shape's frame has the pose (R, p).
 
         The shape's frame has the pose (R, p) in the body.
         """
