@@ -297,7 +297,7 @@ class Driver:
         return True
 
     def _roll(self, many: ManyProgram, runs: Runs, rows: np.ndarray) -> None:
-        """Compute the rollouts `rows` in parallel, with slower solvers for steps at which the fast one fails."""
+        """Compute the rollouts `rows` in parallel, with slower solvers for single steps that need them."""
         X, n, h = runs.X, len(runs.lengths), runs.lengths
         t, looked_at = self._f.times(h, runs.k0)[:-1], self._solver.fault_of is not None
         known: dict[int, tuple[Driver, Course]] = {}
