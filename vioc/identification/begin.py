@@ -1,4 +1,4 @@
-"""Initial guesses of identification: initial states, and standard deviations of noise."""
+"""Initial guesses of identification: initial states, and sizes of sensor noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FITS = 1.5  # largest residual of a polynomial that represents the motion, over 
 
 
 def noise_of(records: Sequence[Record], name: str) -> float:
-    """Return the standard deviation of a sensor's noise, by differences of its samples.
+    """Return the standard deviation of a sensor's noise, from third differences.
 
     A smooth motion contributes little to third differences of the samples.
     """

@@ -60,7 +60,7 @@ class Judged:
 
 
 class Criterion:
-    """Design criterion as a function of the experiment's trajectory, with its gradient.
+    """Design criterion as a function of the experiment's trajectory, with gradient.
 
     See (ID-16) to (ID-20).
 
@@ -93,7 +93,7 @@ class Criterion:
         self.sensors = sensors
 
     def _weights(self, run: Trajectory) -> np.ndarray:
-        """Return the inverse covariances of the measurements at each sample of a trajectory.
+        """Return the inverse covariances of the measurements at a trajectory's samples.
 
         They are V^-1 (N+1, ny, ny), with 0 for quantities that are not measured.
         """
@@ -190,7 +190,7 @@ class Design:
 
     @property
     def std(self) -> dict[str, float]:
-        """Predicted standard deviations of parameters, by name; infinite if unidentifiable."""
+        """Predicted standard deviations of parameters, by name; infinite if undetermined."""
         return self._deviations(self.information)
 
     @property
@@ -339,7 +339,7 @@ def design(
 def _nearness(
     f: OneStepMap, run: Trajectory, bounds: Mapping[str, Any]
 ) -> tuple[Cost, np.ndarray, np.ndarray]:
-    """Return a cost of the distance to a trajectory, and the scales of states and inputs.
+    """Return a cost of the distance to a trajectory, and scales of states and inputs.
 
     The cost is the squared distance in units of the ranges of states and inputs.
     """

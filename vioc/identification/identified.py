@@ -30,7 +30,7 @@ CORRELATED = 0.2  # correlation of successive residuals above which intervals ar
 
 @dataclass(frozen=True, repr=False)
 class Fitted:
-    """Measured record and its prediction by the identified map, with their differences.
+    """Measured record and its prediction by the identified map, to compare them.
 
     Attributes
     ----------

@@ -42,7 +42,7 @@ def consistent(numbers: np.ndarray, slack: float = 1e-9) -> bool:
 
 
 def body_numbers(z: ca.SX) -> ca.SX:
-    """Return a body's ten inertial parameters as functions of free coordinates z (10,).
+    """Return a body's ten inertial parameters as functions of coordinates z (10,).
 
     The coordinates are (log m, c, L11, L22, L33, L21, L31, L32). See (ID-9).
     """
@@ -59,7 +59,7 @@ def body_numbers(z: ca.SX) -> ca.SX:
 
 
 def extent(numbers: np.ndarray) -> float:
-    """Return the root mean square distance of a body's mass from its frame's origin, m."""
+    """Return the RMS distance of a body's mass from the origin of its frame, m."""
     c = numbers[1:4]
     return float(np.sqrt(np.trace(moments(numbers)) / numbers[0] + c @ c)) if numbers[0] > 0 else 0.0
 
@@ -90,7 +90,7 @@ def flat(numbers: np.ndarray) -> bool:
 
 
 def size_of(numbers: np.ndarray, length: float) -> np.ndarray:
-    """Return typical magnitudes (10,) of a body's inertial parameters, as error scales.
+    """Return typical magnitudes (10,) of a body's inertial parameters, as scales.
 
     They are mass, radius of gyration and largest moment. The radius of a point mass is a small fraction of
     the mechanism's length.

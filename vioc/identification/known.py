@@ -1,4 +1,4 @@
-"""Checks for forces of known magnitude, without which only ratios are identifiable.
+"""Checks for forces of known magnitude, without which only ratios are determined.
 
 `base_parameters` uses them: without a known force the equations determine only ratios.
 """

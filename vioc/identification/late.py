@@ -56,7 +56,7 @@ class Late:
         return np.diff(area) / lengths, -np.diff(value) / lengths
 
     def values(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values of the signal at the steps' ends, and derivatives by the delay.
+        """Return the signal's values at the ends of steps, and derivatives by the delay.
 
         The steps are between the times `ends` (N+1,); the results are (N,).
         """

@@ -164,7 +164,7 @@ def _sides(name: str, value: Any) -> tuple[float | None, float | None]:
 
 
 def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> tuple[Any, float]:
-    """Return a bounded parameter as a function of a free coordinate, and its value now."""
+    """Return a bounded parameter as a function of a free z, and its present z."""
     if low is None and high is None:
         return z, value
     if low is not None and high is not None:

@@ -230,7 +230,7 @@ class SimulationGrid:
             return f.run(start, U, k0, self.lengths[some], t=self.ends[:-1][some])
 
     def hats(self, knots: int) -> np.ndarray:
-        """Return hat functions (N, knots) at the middles of steps, for equally spaced knots."""
+        """Return hat functions (N, knots) of equal knot distance, at the middles of steps."""
         middle = (self.ends[1:] + self.ends[:-1]) / 2
         places = np.linspace(self.ends[0], self.ends[-1], knots) if knots > 1 else self.ends[:1]
         return np.stack([np.interp(middle, places, e) for e in np.eye(knots)], axis=1)

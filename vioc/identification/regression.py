@@ -379,7 +379,7 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return independent columns of a matrix, and how the other columns depend on them.
+    """Return independent columns of a matrix, and the others as combinations of them.
 
     Returns the indices (r,) of independent columns of W and the coefficients K (r, others) of the others.
     `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last

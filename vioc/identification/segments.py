@@ -24,7 +24,7 @@ from vioc.maps.space import short_way
 
 
 class Segment(NamedTuple):
-    """Part of a record with an unknown start, from step `first` up to `last`, exclusive."""
+    """Part of a record, from step `first` to before `last`, whose start is unknown."""
 
     record: int
     first: int
@@ -367,7 +367,7 @@ class Segments:
 
 
 def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
-    """Return a segment's Jacobian as a sparse Jacobian by the unknowns of all segments.
+    """Return a segment's Jacobian as a sparse matrix with columns for all unknowns.
 
     Columns [0, w) belong to the common unknowns, those from `at` to the segment's initial state.
     """

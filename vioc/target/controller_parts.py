@@ -39,7 +39,7 @@ LARGEST = {"double": 1.7e308, "single": 3.4e38}  # replaces an infinite bound
 
 @dataclass(frozen=True)
 class ControllerPart:
-    """Part of a controller's C code, with the constants, functions and memory it needs.
+    """Part of a controller's C code, with the constants and functions it needs.
 
     Attributes
     ----------

@@ -156,7 +156,7 @@ class SplitStep:
 
 
 def split(f: OneStepMap) -> SplitStep:
-    """Divide a map's step into explicit equations and as few implicit ones as possible.
+    """Divide a map's step into explicit equations and a few implicit ones.
 
     The map must have equations of its step, or a formula for it.
 
