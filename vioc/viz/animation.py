@@ -129,7 +129,7 @@ def animate(
 
 
 def common_plane(scenes: list[Scene]) -> str:
-    """Return the coordinate plane in which all frames of the scenes move, else ``"3d"``."""
+    """Return the coordinate plane in which all frames of scenes move, else ``"3d"``."""
     travel = np.max([np.ptp(s.positions, axis=0).max(axis=0) for s in scenes], axis=0)
     still = travel <= 1e-6 * max(travel.max(), 1e-9)
     return next((view for view, (right, up) in PLANES.items() if still[3 - right - up]), "3d")
@@ -396,7 +396,7 @@ def _put(line: Any, points: np.ndarray) -> Any:
 
 
 def zigzags(ends: np.ndarray, width: float) -> np.ndarray:
-    """Return the points of a zigzag line between two points (2, 2), which draws a spring."""
+    """Return the points of a zigzag line between two points (2, 2), to draw a spring."""
     along = np.concatenate([[0.0, 0.1], np.linspace(0.1, 0.9, 2 * TURNS + 1)[1:-1], [0.9, 1.0]])
     across = np.zeros(len(along))
     across[2:-2] = width * np.where(np.arange(len(along) - 4) % 2, -1.0, 1.0)
