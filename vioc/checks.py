@@ -15,8 +15,6 @@ NOISE = 64 * np.finfo(float).eps  # relative size of a few rounding errors of a 
 def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
     """Check and return an array (N, n) with a row for each step or sample.
     Its columns are the quantities `names`; `check_array` makes the checks.
-
-    Columns are `names`; `check_array` makes the checks.
     """
     value, n = real(value, what), len(names)
     array = np.asarray(value)
@@ -33,8 +31,6 @@ def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
 def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()) -> np.ndarray:
     """Convert a value to a finite C-ordered float64 array of a given shape.
     A value that is not one raises a ValueError that names the entry.
-
-    Else raise a ValueError that says where.
     """
     array = np.ascontiguousarray(as_floats(value, what, f" of shape {shape}"))
     if array.shape != shape:

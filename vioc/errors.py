@@ -74,7 +74,7 @@ class ChartWarning(UserWarning):
 
 
 class RedundancyWarning(UserWarning):
-    """Warning that redundant constraints are omitted.
+    """Warning that a map omits constraints because other constraints imply them.
 
     The forces of all constraints together have the least norm.
     """
@@ -99,7 +99,7 @@ class StepWarning(UserWarning):
 
 
 class StepError(RuntimeError):
-    """Error for a step of an integrator that does not exist or cannot be solved.
+    """Error for an integrator's step that has no solution or whose solution is not found.
 
     Attributes
     ----------

@@ -136,10 +136,7 @@ _QUIET = _Quiet("")
 
 
 def progress_of(title: str, total: int, few: int) -> Progress:
-    """Return a progress object, which displays nothing for at most `few` pieces of work.
-
-    The latter is not displayed.
-    """
+    """Return a progress object, which displays nothing for at most `few` pieces of work."""
     return Progress(title, total) if total > few else _QUIET
 
 

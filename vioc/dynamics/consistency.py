@@ -72,7 +72,7 @@ def consistent_configuration(
     tolerance: float = 1e-12,
     **parameters: float,
 ) -> ConstraintReport:
-    """Find a configuration that satisfies the constraints, near a guess.
+    """Find a configuration near a guess that satisfies the constraints of a mechanism.
 
     Each step of damped Gauss-Newton is the smallest that solves the linearized constraints. Kinematic
     variables and those in `fixed` keep the values of the guess.

@@ -45,8 +45,6 @@ class Motion(NamedTuple):
 class Continuous:
     """Forward and inverse dynamics of a mechanism in continuous time, with exact derivatives.
 
-    Derivatives of any order are exact.
-
     Parameters
     ----------
     system : System or Lagrangian
@@ -149,8 +147,6 @@ class Continuous:
     @cached_property
     def held(self) -> ca.Function:
         """CasADi function [q, v] -> [h, Dh v] (2 m,) of the constraint values h and their time derivatives.
-
-        It is [q, v] -> [h, Dh v] (2 m,).
 
         Velocity constraints give [0, A v]. Where the values are 0, motions along `rates` keep them 0.
         """

@@ -78,10 +78,7 @@ class Lagrangian:
 
     @cached_property
     def first(self) -> recursions.FirstDerivatives:
-        """First derivatives of kinetic energy minus gravity's potential, by recursion over the tree of links.
-
-        Gravity is included.
-        """
+        """First derivatives of kinetic energy minus gravity's potential, by recursion over the tree."""
         gravity: Any = vec.ZERO
         for g in self._gravities:
             gravity = vec.add(gravity, tuple(self.graph.number(c) for c in (g.x, g.y, g.z)))
@@ -163,10 +160,7 @@ class Lagrangian:
 
     @cached_property
     def directions(self) -> ca.SX:
-        """Constraint Jacobian (m, nd) by the dynamic variables, with rows of rounding errors set to 0.
-
-        It is Dh by the dynamic variables.
-        """
+        """Constraint Jacobian (m, nd) by the dynamic variables, with rows of rounding errors set to 0."""
         along = [int(n not in self.system.angles) for n in self.system.dynamic]
         J = ca.densify(self.Dh[:, : self.nd])
         negligible = ca.sum2(ca.fabs(J) <= NEGLIGIBLE * self.sizes[:, along]) == self.nd
@@ -275,7 +269,7 @@ class Lagrangian:
     def legendre_solved(self, B: ca.SX) -> ca.SX:
         """Solve [[M, Dh'], [Dh, 0]] X = B, with the mass matrix M and the constraint Jacobian Dh.
 
-        [[M, Dh'], [Dh, 0]] X = B (nd + m, any), for the dynamic variables.
+        X and B are (nd + m, any); M and Dh are those of the dynamic variables.
         """
         solved = []
         for column in ca.horzsplit(B):
@@ -496,8 +490,5 @@ class Lagrangian:
         return self._value("sizes", q, None, parameters)
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the constraint Jacobian (m, nd) by dynamic variables, without rows of rounding errors (0).
-
-        It is Dh(q) (m, nd) by the dynamic variables.
-        """
+        """Return the constraint Jacobian (m, nd) by dynamic variables, with rounding-error rows set to 0."""
         return self._value("directions", q, None, parameters)

@@ -1,6 +1,6 @@
 """Equations of motion linear in inertial parameters pi: Y(q, v, a) pi + rest = constraint forces.
 
-The equations are linear in the inertias pi. Maths: docs/maths/identification.md, "The linear regressor".
+Maths: docs/maths/identification.md, "The linear regressor".
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class _View:
 def of_bodies(system: System) -> list[Component]:
     """Return the forces and potentials, except gravity, that depend on masses or inertias of bodies.
 
-    Gravity is not among them. Inertias are mass, centre of mass and moments of inertia.
+    Inertias are mass, centre of mass and moments of inertia.
     """
     g, dependent = _Bodies(system), list[Component]()
     numbers = ca.vertcat(*g.own.values(), ca.SX(0, 1))

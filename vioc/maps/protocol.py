@@ -91,7 +91,7 @@ class OneStepMap(ABC):
 
     @property
     def theta(self) -> np.ndarray:
-        """Values of the parameters (np,), in the order of ``symbols.parameters``."""
+        """Values (np,) of the map's parameters, in the order of ``symbols.parameters``."""
         return np.array(list(self.parameters.values()), float).T  # one row per sample of a batch
 
     # -- named quantities -----------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Case:
         return np.random.default_rng(seed).standard_normal(shape)
 
     def same(self, got: Any, expected: Any, what: str, bound: float | None = None) -> None:
-        """Raise `AssertionError` if two arrays differ by more than `bound`.
+        """Raise `AssertionError` if two arrays differ by more than the tolerance `bound`.
 
         By default the bound is `solved`, relative.
         """

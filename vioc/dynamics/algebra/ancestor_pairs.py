@@ -30,8 +30,6 @@ Wrench = tuple[Vector, Vector]
 class StepBlocks:
     """Second derivatives of the discrete Lagrangian L_d(q_k, q_k+1) at N steps, each (N, nq, nq).
 
-    The discrete Lagrangian is L_d(q_k, q_k+1), the derivatives are (N, nq, nq).
-
     D1 and D2 are derivatives by q_k and q_k+1; D2 D1 is the transpose of D1 D2. L_d contains T - V_gravity
     alone.
     """

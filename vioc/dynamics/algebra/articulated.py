@@ -1,7 +1,5 @@
 """Articulated-body recursion, which solves K x = b for a tree of links in O(n) operations.
 
-K is a mass matrix or a similar matrix.
-
 Let eta_i be the motion of link i and dF_i the wrench through its joint. With transforms X from the root
 outwards and Y back to the root,
 

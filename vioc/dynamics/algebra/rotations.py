@@ -1,7 +1,4 @@
-"""Unit quaternions (scalar part first, Hamilton's product), for symbolic scalars and numpy arrays.
-
-Scalars may be CasADi expressions.
-"""
+"""Unit quaternions (scalar part first, Hamilton's product), for symbolic scalars and numpy arrays."""
 
 from __future__ import annotations
 
@@ -117,7 +114,7 @@ def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
     """Return the angular momentum at the start (sign 1) or the end (sign -1) of a step.
     J is the inertia matrix and w the angular velocity, constant over the step.
 
-    w is the constant angular velocity: pi- (sign 1) at departure, pi+ (-1) at arrival.
+    The momentum is pi- at departure (sign 1), and pi+ at arrival (-1).
     """
     return straightened(vec.apply(J, w), w, dt, sign)
 

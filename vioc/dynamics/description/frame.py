@@ -265,7 +265,7 @@ def _make(kind: str, value: object, name: str | None, mass: object) -> Frame:
 
 
 def tx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Make a frame translated along the parent's x by a number (m) or a variable."""
+    """Make a frame translated along the parent's x axis by a number (m) or a variable."""
     return _make("TX", value, name, mass)
 
 
@@ -286,7 +286,7 @@ def tz(value: object, *, name: str | None = None, mass: object = None) -> Frame:
 
 
 def rx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Make a frame rotated about the parent's x by a number (rad) or a variable."""
+    """Make a frame rotated about the parent's x axis by a number (rad) or a variable."""
     return _make("RX", value, name, mass)
 
 

@@ -261,10 +261,7 @@ def _relax(element: Any, name: str, contents: Contents) -> None:
 
 
 def _turn(element: Any, read: Any, turns: dict[Any, str]) -> None:
-    """Apply the quaternions of URDF 1.2 (``quat_xyzw``), which the parser ignores, to the poses.
-
-    The parser ignores them.
-    """
+    """Apply the quaternions of URDF 1.2 (``quat_xyzw``), which the parser ignores, to the poses."""
     places = [(element, read)]
     if element.tag == "link":
         places = [(element.find("inertial"), read.inertial)]

@@ -138,8 +138,6 @@ def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> An
 def _highest(hull: Facets, at: Vector) -> tuple[Any, Vector, Any]:
     """Return the largest height of a point above the hull's face planes, with the normal of this plane.
     The third result is the distance of the point beyond the edges of the face.
-
-    Returned are the height, the plane's normal and the point's distance beyond the face.
     """
     most, n, beside = ca.SX(-np.inf), vec.ZERO, ca.SX(0.0)
     for normal, level, (m, levels) in zip(hull.normals.tolist(), hull.levels, hull.rims, strict=True):

@@ -18,7 +18,7 @@ from vioc.errors import ModelError
 
 
 class _Pair(Constraint):
-    """Base class of constraints between two different variables."""
+    """Base class of constraints between two different joint variables."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

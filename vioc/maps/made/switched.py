@@ -203,7 +203,7 @@ class SwitchedMap(MapAround):
         return Steps.joined(found)
 
     def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
-        """Return sample times (N+1,), s, of steps from step k0 on.
+        """Return sample times (N+1,), s, of steps with the given lengths, from step k0 on.
 
         If the step lengths of the maps differ, step k0 begins after k0 steps of their own lengths.
         """
