@@ -64,7 +64,7 @@ class TermGraph(ABC):
 
     @abstractmethod
     def slope(self, value: ca.SX) -> ca.SX:
-        """Return the gradient of a scalar expression with respect to the configuration variables.
+        """Return the gradient of a scalar expression with respect to the mechanism's coordinates.
 
         Its product with `v_vector` is the function's rate.
         """

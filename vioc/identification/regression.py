@@ -115,7 +115,7 @@ class Torques:
 
 @dataclass(frozen=True, repr=False)
 class BaseParameters:
-    """Estimates by `base_parameters`: combinations of inertial parameters.
+    """Result of `base_parameters`: estimated combinations of inertial parameters.
 
     Attributes
     ----------

@@ -168,7 +168,7 @@ def _version(root: Any) -> str:
 
 
 def _named(element: Any, target: dict[str, Any], contents: Contents) -> str:
-    """Return the name of a link or joint and record its line; ReadError for a repeated name."""
+    """Return the name of a link or joint and record its line; ReadError for a missing or repeated name."""
     line, name = element.sourceline, element.get("name")
     if not name:
         raise ReadError(f"<{element.tag}> has no name", line, 1, contents.source)

@@ -19,7 +19,7 @@ class RateForce(Force):
     """
 
     def by_rates(self, k: Any) -> ca.SX:
-        """Return the generalized force on every configuration variable, in the order of the rates.
+        """Return the generalized force on each rate, in the order of the rates `k.v_vector`.
 
         The rates are `k.v_vector`.
         """

@@ -130,7 +130,7 @@ class ExtendedMap(MapAround):
         self._pushes_states = bool(self._to_states.any())
 
     def _make_symbols(self) -> tuple[Symbols, ca.SX, Implicit | None]:
-        """Return the symbols of this map, the unit of time, and the inner map's implicit quantities.
+        """Return the symbols of this map, the inner map's step length, and its implicit quantities.
 
         The constants are appended to the symbols of the inner state.
         """

@@ -98,7 +98,7 @@ def _decibel(size: np.ndarray) -> np.ndarray:
 
 
 def _phase(G: np.ndarray) -> np.ndarray:
-    """Return the phase of a frequency response without jumps of 360 degrees.
+    """Return the phase of a frequency response, degrees, without jumps of a turn.
 
     A jump by half a turn falls at a peak and rises at a dip, as with little damping.
     """
