@@ -1,4 +1,4 @@
-"""Checks of arguments; messages say what was got, what was expected, and where."""
+"""Checks of arguments, whose messages say what was expected, what was given and where."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ NOISE = 64 * np.finfo(float).eps  # relative size of a few rounding errors of a 
 
 
 def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
-    """Return a value as a checked array with a row for each step or sample.
-
-    Columns are `names`; `check_array` makes the checks.
+    """Check and return an array (N, n) with a row for each step or sample.
+    Its columns are the quantities `names`; `check_array` makes the checks.
     """
     value, n = real(value, what), len(names)
     array = np.asarray(value)
@@ -30,9 +29,8 @@ def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
 
 
 def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()) -> np.ndarray:
-    """Return a value as a finite C-ordered float64 array of a given shape.
-
-    Else raise a ValueError that says where.
+    """Convert a value to a finite C-ordered float64 array of a given shape.
+    A value that is not one raises a ValueError that names the entry.
     """
     array = np.ascontiguousarray(as_floats(value, what, f" of shape {shape}"))
     if array.shape != shape:
@@ -47,7 +45,7 @@ def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[s
 
 
 def as_floats(value: Any, what: str, shape: str = "") -> np.ndarray:
-    """Return a value as a float64 array of any shape; ValueError if it has no numbers.
+    """Convert a value to a float64 array of any shape, or raise a ValueError.
 
     The checks of `real` are included.
     """
@@ -59,7 +57,9 @@ def as_floats(value: Any, what: str, shape: str = "") -> np.ndarray:
 
 
 def real(value: Any, what: str) -> Any:
-    """Return a value if it is real; ValueError for imaginary parts and masked entries."""
+    """Return a number or array unchanged if it is real, else raise a ValueError.
+    Imaginary parts other than 0 and masked entries are errors; a complex type without them is made real.
+    """
     if type(value) is np.ndarray and value.dtype.kind != "c":
         return value
     if isinstance(value, np.ma.MaskedArray):
@@ -80,22 +80,22 @@ def real(value: Any, what: str) -> Any:
 
 
 def is_complex(value: Any) -> bool:
-    """Return whether a NumPy number or array is complex, so that floats lose a part."""
+    """Return whether a NumPy number or array has a complex type."""
     return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "c"
 
 
 def filled(value: Any) -> Any:
-    """Return an array with NaN for the entries that a masked array hides."""
+    """Return an array, with NaN in the masked entries of a masked array."""
     return np.ma.filled(value.astype(float), np.nan) if isinstance(value, np.ma.MaskedArray) else value
 
 
 def _place(at: np.ndarray) -> str:
-    """Format an array index for messages."""
+    """Format the index of an array entry as text for messages."""
     return ", ".join(map(str, at.tolist())) or "0"
 
 
 def finite(*arrays: np.ndarray) -> bool:
-    """Return whether all entries of arrays are finite.
+    """Return whether all entries of all given arrays are finite numbers.
 
     The sum of squares is a fast test; if it overflows, the entries are tested one by one.
     """
@@ -112,7 +112,7 @@ def _shown(value: Any) -> str:
 
 
 def as_value(value: Any, what: str) -> float:
-    """Return a value as a float, or raise a ValueError that names it.
+    """Convert a value to a float, or raise a ValueError with the name `what`.
 
     A text or a truth value is not accepted: units are SI, angles radians.
     """
@@ -125,7 +125,7 @@ def as_value(value: Any, what: str) -> float:
 
 
 def as_positive(value: Any, what: str) -> float:
-    """Return a value as a finite number > 0, or raise a ValueError that names it."""
+    """Convert a value to a finite number > 0, or raise a ValueError with the name `what`."""
     number = as_value(value, what)
     if not 0 < number < math.inf:
         raise ValueError(f"{what}: expected a number > 0, got {value!r}")
@@ -133,7 +133,7 @@ def as_positive(value: Any, what: str) -> float:
 
 
 def as_count(value: Any, what: str) -> int:
-    """Return a value as a whole number >= 1, or raise a ValueError that names it."""
+    """Convert a value to an integer >= 1, or raise a ValueError with the name `what`."""
     try:
         if value == int(value) and value >= 1:
             return int(value)
@@ -143,7 +143,9 @@ def as_count(value: Any, what: str) -> int:
 
 
 def as_bounds(value: Any) -> Mapping[str, Any]:
-    """Return ``bounds=`` as a dict by name, empty for None; TypeError if not a dict."""
+    """Return the argument ``bounds``, a dict by name, with None as an empty dict.
+    Another type raises a TypeError.
+    """
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -152,7 +154,7 @@ def as_bounds(value: Any) -> Mapping[str, Any]:
 
 
 def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return lower and upper limits at `count` samples, from any accepted form.
+    """Convert limits in any accepted form to arrays of lower and upper limits (count,).
 
     `value` is a pair (lower, upper), each a number, an array over the samples or None for no limit; or a
     number b, which means [-b, b] (`number` = "symmetric") or the value b (`number` = "equal").
@@ -192,7 +194,8 @@ def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarra
 
 
 def few(items: Iterable[str], most: int = 6, what: str = "") -> str:
-    """Join items in one line, cut after `most`: ``"x, theta, ... (39 states)"``.
+    """Join texts with commas, and abbreviate a list of more than `most` texts.
+    Example: ``"x, theta, ... (39 states)"``.
 
     Without items it is ``"none"``.
     """
@@ -203,7 +206,7 @@ def few(items: Iterable[str], most: int = 6, what: str = "") -> str:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a number, as Python writes it."""
+    """Return whether Python can convert a text to a float."""
     try:
         float(text)
     except ValueError:
@@ -212,12 +215,12 @@ def is_number(text: str) -> bool:
 
 
 def plain(value: float, digits: str = ".4g") -> str:
-    """Format a number in a few digits; zero has no sign."""
+    """Format a number with the format `digits`, and zero without a minus sign."""
     return f"{value + 0.0:{digits}}"
 
 
 def without_noise(values: Any) -> np.ndarray:
-    """Return values for printing, with rounding errors replaced by zero.
+    """Replace rounding errors by zero in values that are to be printed.
 
     A value is a rounding error relative to the largest one, or to 1 in SI units.
     """
@@ -227,7 +230,7 @@ def without_noise(values: Any) -> np.ndarray:
 
 
 def near_misses(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: similar or known names."""
+    """Return a hint for the message about an unknown name: similar names, or all names."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=3)
     if near:
@@ -239,7 +242,7 @@ def near_misses(name: str, known: Iterable[str]) -> str:
 
 
 def as_names(value: str | Iterable[str]) -> tuple[str, ...]:
-    """Return one name or several as a tuple; a string is one name, not its letters."""
+    """Return a tuple of names, given a single name or an iterable of names."""
     try:
         names = (value,) if isinstance(value, str) else tuple(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Less common components of a `System`, and base classes for a user's own.
+"""Less common components of a `System`, and base classes of users' components.
 
 `vioc` has the common ones.
 """

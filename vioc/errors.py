@@ -1,4 +1,4 @@
-"""Exceptions and warnings of vioc; each exception subclasses a fitting builtin."""
+"""Exceptions and warnings of vioc, each exception a subclass of a builtin exception."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _trying: ContextVar[bool] = ContextVar("trying", default=False)
 
 @contextmanager
 def trying() -> Iterator[None]:
-    """Suppress warnings within the block, for trial steps of line searches."""
+    """Suppress the warnings of trial steps, such as those of a line search, in a block."""
     token = _trying.set(True)
     try:
         yield
@@ -24,16 +24,16 @@ def trying() -> Iterator[None]:
 
 
 def is_tried() -> bool:
-    """Return whether the code runs within a block of `trying`."""
+    """Return whether the code runs within a block of `trying`, which suppresses warnings."""
     return _trying.get()
 
 
 class ModelError(ValueError):
-    """Error in the description of a mechanism; the message names frame or component."""
+    """Error in the description of a mechanism; the message names the frame or component."""
 
 
 class ReadError(ModelError):
-    """Error in a model text that cannot be read.
+    """Error for a text of a mechanism's description that cannot be parsed.
 
     Attributes
     ----------
@@ -55,14 +55,14 @@ class ReadError(ModelError):
 
 
 class ConstraintError(ModelError):
-    """Error for constraints that contradict each other, or that a start violates.
+    """Error for constraints that contradict each other or that a state violates.
 
     It is also raised if they cannot be satisfied from the given configuration.
     """
 
 
 class FileFormatError(ValueError):
-    """Error for a saved file that has another format or is damaged."""
+    """Error for a saved file that has an unsupported format or is damaged."""
 
 
 class CompileError(RuntimeError):
@@ -70,18 +70,18 @@ class CompileError(RuntimeError):
 
 
 class ChartWarning(UserWarning):
-    """Warning that a rollout comes near the singularity of a chart of rotations."""
+    """Warning that a rollout comes near a singularity of Euler angles."""
 
 
 class RedundancyWarning(UserWarning):
-    """Warning that redundant constraints are omitted.
+    """Warning that a map omits constraints because other constraints imply them.
 
     The forces of all constraints together have the least norm.
     """
 
 
 class SlackWarning(UserWarning):
-    """Warning that a string pushes in a rollout, or that a closed contact pulls.
+    """Warning that a rollout has a string in compression or a closed contact in tension.
 
     A real string or contact would let go.
     """
@@ -95,11 +95,11 @@ class CrossingWarning(UserWarning):
 
 
 class StepWarning(UserWarning):
-    """Warning that an adaptive rollout shortened steps that had no solution."""
+    """Warning that a rollout with adaptive steps shortened steps that had no solution."""
 
 
 class StepError(RuntimeError):
-    """Error for a step of an integrator that does not exist or cannot be solved.
+    """Error for an integrator's step that has no solution or whose solution is not found.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class StepError(RuntimeError):
         self.length = length
 
     def saying(self, message: str, k: int | None = None) -> StepError:
-        """Return a copy of the error with another message, and another step `k` if given."""
+        """Return a copy of the error with another message, and another step index if given."""
         k = self.k if k is None else k
         return StepError(message, k, self.residual, self.cause, self.trajectory, self.length)
 
@@ -148,7 +148,7 @@ class StepError(RuntimeError):
 
 
 class OptimizationError(RuntimeError):
-    """Error for an optimization or design problem without a usable answer.
+    """Error for an optimization or design problem whose solver found no usable solution.
 
     The text says what to try.
 
@@ -164,8 +164,8 @@ class OptimizationError(RuntimeError):
 
 
 class StartOutside(ValueError):
-    """Error for a given initial state outside a path limit, which no input can change."""
+    """Error for a given initial state that violates a path limit."""
 
 
 class RobotWarning(UserWarning):
-    """Warning that parts of a robot file are not supported; the text names them."""
+    """Warning that elements of a robot file are not supported; the message names them."""

@@ -1,4 +1,4 @@
-"""Import of a package's public names when they are first used, so that a program loads only what it needs."""
+"""Import of a package's public names at their first use, so that imports are fast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 def importer(
     package: str, homes: Mapping[str, str], rooms: Sequence[str], hint: Callable[[str], str] = lambda name: ""
 ) -> Callable[[str], Any]:
-    """Return the function `__getattr__` of a package (PEP 562).
+    """Return the function `__getattr__` (PEP 562) of a package, which imports its names.
 
     Parameters
     ----------

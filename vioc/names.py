@@ -19,7 +19,7 @@ INPUTS = "u."  # prefix of inputs among a map's quantities
 
 
 def meaning(name: str, known: Sequence[str], what: str = "", *, prefix: str = "") -> str:
-    """Return the full name that a full or short name stands for.
+    """Return the full name of a quantity, given its full or short name.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def meaning(name: str, known: Sequence[str], what: str = "", *, prefix: str = ""
 def by_name(
     values: Mapping[str, Any], known: Sequence[str], what: str, *, prefix: str = ""
 ) -> dict[str, Any]:
-    """Return a dict with its keys replaced by full names.
+    """Return a dict with keys, short or full names of quantities, made full names.
 
     Raises ModelError if two keys mean the same quantity, or if `values` is not a dict.
     """
@@ -68,7 +68,8 @@ def by_name(
 
 
 def in_order(value: Any, names: Sequence[str], what: str, other: float = 0.0, *, prefix: str = "") -> Any:
-    """Return the values of a dict in the order of `names`, `other` for missing names.
+    """Return the values of a dict in the order of `names`.
+    A missing name has the value `other`.
 
     Keys may be short (see `meaning`). A value that is not a dict is returned unchanged.
     """
@@ -79,8 +80,8 @@ def in_order(value: Any, names: Sequence[str], what: str, other: float = 0.0, *,
 
 
 def quantity_name(f: OneStepMap, name: str, what: str = "", more: Iterable[str] = ()) -> str:
-    """Return the full name of a quantity, given its full or short name.
-    It is a quantity of the map, or one of `more` (names of errors).
+    """Return the full name of a quantity of a map, given its full or short name.
+    The names in `more` are accepted too.
     """
     known = tuple(dict.fromkeys((*more, *f.quantities.names())))
     try:
@@ -94,13 +95,13 @@ def quantity_name(f: OneStepMap, name: str, what: str = "", more: Iterable[str] 
 def by_quantity(
     f: OneStepMap, values: Mapping[str, Any], what: str, more: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return a dict with the keys replaced by full names of a map's quantities."""
+    """Return a dict with keys made full names of a map's quantities."""
     more = tuple(more)
     return _once(values, what, lambda name: quantity_name(f, name, what, more))
 
 
 def _long(name: str, known: Iterable[str]) -> list[str]:
-    """Return the full names that a short name can stand for."""
+    """Return those of the known full names that a short name can denote."""
     return [k for k in known if k.partition(".")[2] == name]
 
 

@@ -1,4 +1,4 @@
-"""Progress line for long work on a terminal: title, progress and remaining time.
+"""Progress line on a terminal for long computations, with the remaining time.
 
     with Progress("rollout", total=steps) as progress:
         for k in range(steps):
@@ -34,7 +34,7 @@ _lock = threading.RLock()  # guards the two variables above and the terminal
 
 
 class Progress:
-    """Context in which work reports its progress, at less than a microsecond a report.
+    """Context manager in which a long computation reports and displays its progress.
 
     Parameters
     ----------
@@ -79,21 +79,21 @@ class Progress:
                 self._over.set()
 
     def advance(self, count: int = 1) -> None:
-        """Report that `count` more pieces are done."""
+        """Report that `count` more pieces of the work are done."""
         self.to(self.done + count, self.note)
 
     def to(self, done: int, note: str = "") -> None:
-        """Set the number of pieces that are done."""
+        """Set the number of pieces of the work that are done, and the note beside it."""
         self.done, self.note, self._last = done, note, time.monotonic()
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the work began."""
+        """Time since the work began, s."""
         return time.monotonic() - self._begun
 
     @property
     def left(self) -> float | None:
-        """Seconds until the end at the mean pace so far; None if unknown."""
+        """Estimated time until the work ends, s, at its mean pace so far; None if unknown."""
         new = self.done - self._before
         if self.total is None or new <= 0:
             return None
@@ -120,7 +120,7 @@ class Progress:
 
 
 class _Quiet(Progress):
-    """Progress that is not displayed."""
+    """Progress object that displays nothing."""
 
     def __enter__(self) -> Progress:
         return self
@@ -136,15 +136,12 @@ _QUIET = _Quiet("")
 
 
 def progress_of(title: str, total: int, few: int) -> Progress:
-    """Return a progress display, which does nothing for at most `few` pieces.
-
-    The latter is not displayed.
-    """
+    """Return a progress object, which displays nothing for at most `few` pieces of work."""
     return Progress(title, total) if total > few else _QUIET
 
 
 def in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
-    """Run `count` steps in calls of at most `piece` steps, so that Ctrl-C works.
+    """Call `go` for at most `piece` of `count` steps at a time, so that Ctrl-C works.
 
     `go` takes the index of the first step and the number of steps of a call, and returns the number it did. A
     rollout in compiled code cannot be interrupted within a call.
@@ -174,7 +171,7 @@ def duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Hide the progress line within the block, for printing something else."""
+    """Hide the progress line within a block that prints other text."""
     with _lock:
         _clear()
         yield

@@ -1,4 +1,4 @@
-"""Shapes of bodies and grounds for contact."""
+"""Shapes of bodies and grounds, between which contacts act."""
 
 from vioc.dynamics.terms.contact_shapes import Box, Capsule, HalfSpace, Hull, Sphere
 from vioc.dynamics.terms.terrain import Terrain

@@ -1,4 +1,4 @@
-"""The command line: one file for each command.
+"""Command line of vioc, with one module for each command.
 
 A command is a module of this package that is named in `COMMANDS` and defines ::
 
@@ -55,7 +55,7 @@ EXPECTED = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code, 2 for errors a user can correct."""
+    """Run the command line, and return the exit code (2 for a user's error)."""
     args = parser().parse_args(argv)
     if args.run is None:  # no command, or a group's name without a subcommand
         args.asked.print_help()

@@ -1,4 +1,4 @@
-"""Command ``vioc cache``: list or clear the cache of compiled libraries."""
+"""Command ``vioc cache``, which lists or clears the cache of compiled libraries."""
 
 from __future__ import annotations
 

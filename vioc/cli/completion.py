@@ -1,4 +1,4 @@
-"""Command ``vioc completion SHELL``: print a script for tab completion.
+"""Command ``vioc completion SHELL``, which prints a script for tab completion.
 
 It completes commands, options, models and studies.
 """
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 class Option(NamedTuple):
-    """Option of a command: its flags, help, and value (None, words, or a file name)."""
+    """Option of a command: its flags, its help, and the words or files it accepts."""
 
     flags: tuple[str, ...]
     help: str
@@ -73,7 +73,7 @@ class Command(NamedTuple):
 
 
 def commands_of(parser: Parser, path: tuple[str, ...] = ()) -> Iterator[Command]:
-    """Yield a parser's commands, itself first, each before its subcommands."""
+    """Yield the command of a parser, followed by all its subcommands."""
     options: list[Option] = []
     words: tuple[str, ...] = ()
     file = False
@@ -92,7 +92,7 @@ def commands_of(parser: Parser, path: tuple[str, ...] = ()) -> Iterator[Command]
 
 
 def _values(action: argparse.Action) -> tuple[tuple[str, ...], bool]:
-    """Return the words that an argument accepts, and whether it accepts a file."""
+    """Return the words that an argument accepts, and a flag whether it accepts a file."""
     if action.choices:
         return tuple(map(str, action.choices)), False
     if action.metavar == "MODEL":
@@ -108,7 +108,7 @@ def _values(action: argparse.Action) -> tuple[tuple[str, ...], bool]:
 
 
 def _first(help: str | None) -> str:
-    """Return the first part of a help text, for a list of commands."""
+    """Return the first part of a command's help text, for a list of commands."""
     return (help or "").replace("%%", "%").split(" (default")[0].split(";")[0].split(": ")[0]
 
 

@@ -1,4 +1,4 @@
-"""Command ``vioc demo``: a cart-pole swing-up from the model to the feedback."""
+"""Command ``vioc demo``, which swings up a cart-pole, from model to feedback."""
 
 from __future__ import annotations
 

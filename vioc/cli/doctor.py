@@ -1,4 +1,4 @@
-"""Command ``vioc doctor``: list and test the versions and tools of this machine."""
+"""Command ``vioc doctor``, which lists and tests software versions and tools."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def installation() -> Iterator[Row]:
-    """Yield the versions of installed software, and the folder of vioc."""
+    """Yield name and version of each installed package, and the folder of vioc."""
     folder = Path(vioc.__file__).parent
     checkout = (folder.parent / "pyproject.toml").is_file()
     yield "vioc", f"{vioc.__version__}, {'checkout' if checkout else 'installed'} in {folder}"
@@ -144,7 +144,7 @@ def _cores() -> str:
 
 
 def _blas_threads() -> str:
-    """Return the number of threads of NumPy's BLAS, or the environment's setting."""
+    """Return the number of threads of NumPy's BLAS, or the variable that sets it."""
     loaded = []
     if sys.platform == "linux":
         with open("/proc/self/maps") as maps:
@@ -159,7 +159,7 @@ def _blas_threads() -> str:
 
 
 def _writable(folder: Path) -> str:
-    """Return whether files can be created in a folder, or in its nearest parent."""
+    """Return a text that says whether files can be created in a folder."""
     while not folder.exists():
         folder = folder.parent
     try:
@@ -173,7 +173,7 @@ def _writable(folder: Path) -> str:
 
 
 def check_virtual() -> str:
-    """Check the energy of a rollout, and its linearization by finite differences."""
+    """Check energy and linearization of a rollout with CasADi's virtual machine."""
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01)
     run = f.rollout(f.initial_state({"theta": 0.5}), steps=500)
     band = float(np.ptp(run.energy))
@@ -190,7 +190,7 @@ def check_virtual() -> str:
 
 
 def check_compiled() -> str:
-    """Check that the compiled backend gives the same bits as the virtual machine."""
+    """Check that compiled code gives the same bits as CasADi's virtual machine."""
     from vioc.compile import find_compiler
 
     if find_compiler() is None:
@@ -208,7 +208,7 @@ def check_compiled() -> str:
 
 
 def check_optimizer() -> str:
-    """Check that the optimizer DMOC converges for a small swing-up."""
+    """Check that the optimizer `dmoc` converges for a small swing-up problem."""
     import casadi as ca
 
     if not ca.has_nlpsol("ipopt"):

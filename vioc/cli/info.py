@@ -1,4 +1,4 @@
-"""Command ``vioc info MODEL``: print the contents of a model."""
+"""Command ``vioc info MODEL``, which prints the contents of a model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
 
 
 def print_totals(f: vioc.MidpointVI, x: np.ndarray) -> None:
-    """Print a model's total mass, size and gravity, which show wrong units or signs."""
+    """Print a model's total mass, size and gravity, which reveal wrong units or signs."""
     system = f.system
     masses = [float(node.frame.mass.mass) for node in system.nodes if node.frame.mass]
     places = np.vstack([f.frame_positions(x)[0], np.zeros(3)])
@@ -41,7 +41,7 @@ def print_totals(f: vioc.MidpointVI, x: np.ndarray) -> None:
 
 
 def _direction(g: np.ndarray) -> str:
-    """Format an acceleration as text: magnitude and direction."""
+    """Format an acceleration vector as text, with its magnitude and direction."""
     size = float(np.linalg.norm(g))
     if not size:
         return "0 m/s^2"

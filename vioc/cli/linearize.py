@@ -1,4 +1,4 @@
-"""Command ``vioc linearize MODEL``: A, B, eigenvalues and controllability."""
+"""Command ``vioc linearize MODEL``: print A, B, eigenvalues and controllability."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def tangent(f: MechanicalMap, q: np.ndarray) -> np.ndarray:
-    """Return a basis (ndx, r) of motions that constraints allow at a configuration.
+    """Return a basis (ndx, r) of the state's errors that the constraints allow.
 
     At an equilibrium T' A T acts on these motions: configurations in ker Dh, and momenta modulo span Dh',
     which a step absorbs (docs/maths/linearization.md).

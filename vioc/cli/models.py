@@ -1,4 +1,4 @@
-"""Models by the name or path that a user gives to a command."""
+"""Models by the name or the path that a command gets as argument."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def load(name: str) -> System:
-    """Return the model in a file, or a built-in model by its name.
+    """Return the model in a file, or the built-in model of this name.
 
     A name may have an argument (``scissor_lift:5``). A robot from a URDF file has a fixed base and an input
     at every joint.
@@ -37,7 +37,7 @@ def load(name: str) -> System:
 
 
 def without_contacts(system: System) -> System:
-    """Return a model without contacts and limits, for maps that support neither."""
+    """Return the system without contacts and joint limits, for maps that lack both."""
     from vioc import System
 
     if not system.inequalities:

@@ -1,4 +1,4 @@
-"""Declaration of commands, and options that several commands share."""
+"""Declaration of commands, and of options that several commands share."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Run = Callable[[argparse.Namespace], "int | None"]
 
 
 class Commands:
-    """Commands of a parser, to which more can be added.
+    """Set of a parser's commands, to which commands are added.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Commands:
         return parser
 
     def group(self, name: str, help: str, examples: str) -> Commands:
-        """Declare a command with subcommands, and return an object for adding these."""
+        """Declare a command that has subcommands, and return the set of its subcommands."""
         return Commands(self._parser(name, help, f"examples:\n{examples}"))
 
     def _parser(self, name: str, help: str, epilog: str, *parents: Any) -> Parser:
@@ -117,7 +117,7 @@ def model_help() -> str:
 
 @functools.cache
 def debug() -> argparse.ArgumentParser:
-    """Return a parser with the option ``--debug``, which every command has."""
+    """Return a parser of the option ``--debug``, which every command has."""
     made = argparse.ArgumentParser(add_help=False)
     made.add_argument("--debug", action="store_true", help="show where an error came from")
     return made
@@ -125,7 +125,7 @@ def debug() -> argparse.ArgumentParser:
 
 @functools.cache
 def model_options() -> argparse.ArgumentParser:
-    """Return a parser with the argument ``MODEL``."""
+    """Return a parser of the argument ``MODEL``, for commands about a model."""
     made = argparse.ArgumentParser(add_help=False)
     made.add_argument("model", metavar="MODEL", help="path or built-in name, see below")
     return made
@@ -133,7 +133,7 @@ def model_options() -> argparse.ArgumentParser:
 
 @functools.cache
 def start_options() -> argparse.ArgumentParser:
-    """Return a parser with ``MODEL --set --guess --dt``: model, start and time step."""
+    """Return a parser of ``MODEL --set --guess --dt``: model, start and time step."""
     made = argparse.ArgumentParser(add_help=False, parents=[model_options()])
     for option, help in (("--set", SET_HELP), ("--guess", GUESS_HELP)):
         made.add_argument(
@@ -144,7 +144,7 @@ def start_options() -> argparse.ArgumentParser:
 
 
 def setting(text: str) -> tuple[str, float]:
-    """Convert ``NAME=NUMBER`` on the command line to a pair."""
+    """Convert a command-line argument ``NAME=NUMBER`` to a name and a float."""
     name, equals, value = text.partition("=")
     try:
         return name, float(value if equals else "")
@@ -153,14 +153,14 @@ def setting(text: str) -> tuple[str, float]:
 
 
 def port(text: str) -> int:
-    """Convert a port number on the command line."""
+    """Convert a command-line argument to a port number."""
     if not (text.isdecimal() and 1 <= int(text) <= LAST_PORT):
         raise argparse.ArgumentTypeError(f"expected a port from 1 to {LAST_PORT}, got {text!r}")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """Convert a time > 0 on the command line."""
+    """Convert a command-line argument to a time > 0, s."""
     value = float(text)
     if not 0 < value < np.inf:
         raise argparse.ArgumentTypeError(f"expected a time > 0 in seconds, got {text!r}")
@@ -168,7 +168,7 @@ def seconds(text: str) -> float:
 
 
 def check_folder(option: str, folder: Path) -> None:
-    """Raise ValueError if a folder cannot be made or written to.
+    """Raise ValueError if the folder of an option cannot be created or written to.
 
     Called before anything is computed.
     """
@@ -182,7 +182,7 @@ def check_folder(option: str, folder: Path) -> None:
 
 
 def check_target(option: str, target: str | None, suffixes: tuple[str, ...]) -> None:
-    """Raise ValueError if an output file has another suffix or no folder.
+    """Raise ValueError unless a file has a supported suffix and an existing folder.
 
     Called before anything is computed, so that a mistake costs no time.
     """

@@ -1,4 +1,4 @@
-"""Printed output that several commands share."""
+"""Printing of values, warnings and tables, shared by several commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDING = 1e-12  # relative to the largest of the values printed together
 def print_values(
     f: MechanicalMap | MaximalVI, title: str, names: Sequence[str], values: np.ndarray, prefix: str = ""
 ) -> None:
-    """Print a line for each quantity, with name, value and unit.
+    """Print name, value and unit of each quantity, one in a line.
 
     Values that are rounding errors relative to the largest are printed as 0.
     """
@@ -34,7 +34,7 @@ def print_values(
 
 @contextmanager
 def remarks() -> Iterator[None]:
-    """Collect warnings within the block; print them to stderr at its end, one a line."""
+    """Collect the warnings in a block, and print them to stderr at its end."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         yield
@@ -43,13 +43,13 @@ def remarks() -> Iterator[None]:
 
 
 def print_start(found: ConstraintReport | None) -> None:
-    """Print how well an initial state satisfies the constraints, if there are any."""
+    """Print how well an initial state satisfies the constraints, if it has any."""
     if found:
         print(f"start found  {found}")
 
 
 def table(title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> str:
-    """Return a matrix as text, with the names of its rows and columns.
+    """Return a matrix as text with row and column names.
 
     Entries that are rounding errors relative to their row and column are printed as 0.
     """

@@ -1,4 +1,4 @@
-"""Command ``vioc study``: measure values that papers report, and compare them."""
+"""Command ``vioc study``: compare measured values with values that papers report."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def page(args: argparse.Namespace) -> None:
 
 
 def studies(module: str) -> ModuleType:
-    """Return a module of the studies, from an installed package or from the checkout.
+    """Import and return a module of the studies, from a package or from the checkout.
 
     Raises ModuleNotFoundError, with instructions for installing them, if there is neither.
     """

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _model(args: argparse.Namespace) -> Any:
-    """Return the system of a model, or the contents of a URDF file."""
+    """Return the system of a model, or the robot of a URDF file."""
     if Path(args.model).suffix.lower() != ".urdf":
         if args.floating:
             raise ModelError("--floating is for URDF files")
@@ -92,7 +92,7 @@ def _model(args: argparse.Namespace) -> Any:
 
 
 def _runs(given: list[str], system: System) -> dict[str, Any]:
-    """Return saved runs by label, which is by default the file's name."""
+    """Return saved trajectories by label, which is by default the name of the file."""
     from vioc.viz.recorded import read_recorded
 
     found: dict[str, Any] = {}
@@ -107,7 +107,7 @@ def _runs(given: list[str], system: System) -> dict[str, Any]:
 
 
 def _pose(args: argparse.Namespace, system: System) -> Any:
-    """Return the configuration that the options set, consistent with the constraints."""
+    """Return the configuration that options set, completed to satisfy constraints."""
     import vioc
     from vioc.dynamics.starts import start
 

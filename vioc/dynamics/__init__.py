@@ -1,1 +1,1 @@
-"""Dynamics, from a description to a one-step map."""
+"""Dynamics of mechanisms, from the description of a mechanism to its one-step map."""

@@ -11,7 +11,7 @@ from vioc.dynamics.description.system import System
 
 
 def body_numbers(system: System, theta: ca.SX) -> dict[str, ca.SX]:
-    """Return the ten inertial parameters of each body as expressions, by frame.
+    """Return the ten inertial parameters of each body, as a dict of expressions by frame name.
 
     They are mass, centre of mass (3) and moments of inertia about it (6). A frame without a name is called by
     its variable, or that of its nearest ancestor with one. `theta` are symbols of the system's parameters, in
@@ -36,7 +36,7 @@ def body_numbers(system: System, theta: ca.SX) -> dict[str, ca.SX]:
 
 
 def _moved_by(system: System, i: int) -> str:
-    """Return the variable that moves a frame: its own, else the nearest ancestor's."""
+    """Return the name of the variable that moves frame number i: its own or that of its nearest ancestor."""
     while i >= 0:
         variable = system.nodes[i].frame.transform.variable
         if variable is not None:

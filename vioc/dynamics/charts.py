@@ -1,4 +1,4 @@
-"""Euler-angle charts of free rotations: detection and change near singularities.
+"""Euler-angle charts of free rotations: how to find them, and how to change them near singularities.
 
 Three consecutive rotations, R = R_i(a) R_j(b) R_k(c), are a chart of SO(3). It is singular where the first
 and the third axis coincide: at b = +-90 deg for three different axes, at b = 0 or 180 deg for
@@ -35,7 +35,7 @@ CHARTS = tuple("".join(p) for p in itertools.permutations("xyz"))
 
 @dataclass(frozen=True)
 class Chart:
-    """Euler-angle chart of a free rotation: three consecutive rotations.
+    """Euler-angle chart of a free rotation, which consists of three consecutive frames that rotate.
 
     Attributes
     ----------
@@ -51,15 +51,15 @@ class Chart:
     axes: str
 
     def distance(self, middle: np.ndarray) -> np.ndarray:
-        """Return the distance of the middle angle from the singularity, from 0 to 1."""
+        """Return how far the middle angle is from the chart's singularity, as a number in [0, 1]."""
         return np.abs(np.sin(middle) if self.axes[0] == self.axes[2] else np.cos(middle))
 
     def rotation(self, angles: np.ndarray) -> np.ndarray:
-        """Return the rotation matrix R_i(a) R_j(b) R_k(c) of three angles, (3, 3)."""
+        """Return the rotation matrix (3, 3) of three Euler angles, R_i(a) R_j(b) R_k(c)."""
         return _euler(self.axes, angles)
 
     def angles(self, R: Matrix) -> ca.SX:
-        """Return the angles (3,), rad, of a rotation matrix of scalars.
+        """Return the three Euler angles, rad, of a rotation matrix of symbolic scalars.
 
         They are singular where the chart is. The first and the last are in (-pi, pi], the middle one within a
         quarter turn of 0, or for i = k in [0, pi].
@@ -76,7 +76,7 @@ class Chart:
         return ca.vertcat(ca.atan2(-sign * R[j][k], R[k][k]), middle, ca.atan2(-sign * R[i][j], R[i][i]))
 
     def rates(self, angles: np.ndarray) -> np.ndarray:
-        """Return the matrix W (3, 3) from angle rates to body angular velocity: w = W dq."""
+        """Return the matrix W (3, 3) that maps the angle rates dq to the body angular velocity w = W dq."""
         unit = np.eye(3)["xyz".index(self.axes[0])], np.eye(3)["xyz".index(self.axes[1])]
         last = _euler(self.axes[2], angles[2:])
         middle = _euler(self.axes[1], angles[1:2])
@@ -114,7 +114,7 @@ def charts(system: System) -> tuple[Chart, ...]:
 
 
 def warn_near_singularity(trajectory: Trajectory, found: tuple[Chart, ...]) -> None:
-    """Warn once for each chart, at the first sample of a rollout near its singularity."""
+    """Warn once for each Euler-angle chart that comes near its singularity in a rollout."""
     names = trajectory.map.state_names
     for chart in found:
         middle = trajectory.x[:, names.index(chart.variables[1])]
@@ -132,7 +132,7 @@ def warn_near_singularity(trajectory: Trajectory, found: tuple[Chart, ...]) -> N
 
 
 def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple[MidpointVI, np.ndarray]:
-    """Return the same mechanism and state with another order of rotation axes.
+    """Return a map and a state of the same mechanism with another order of rotation axes in one chart.
 
     The three variables keep their names. Attitude and velocities are the same; momenta are covectors,
     p' = (W^-1 W')' p, so that p . dq, energy and every conserved momentum are the same up to rounding.
@@ -198,7 +198,7 @@ def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple
 
 @dataclass(frozen=True)
 class ChartedRun:
-    """Rollout that changes between Euler-angle charts.
+    """Result of a rollout that changes between Euler-angle charts, in segments with one chart each.
 
     Attributes
     ----------
@@ -211,15 +211,15 @@ class ChartedRun:
 
     @property
     def t(self) -> np.ndarray:
-        """Sample times of all segments (N+1,), s."""
+        """Sample times (N+1,) of the whole rollout, s."""
         return np.concatenate([self.segments[0].t[:1], *(s.t[1:] for s in self.segments)])
 
     def __len__(self) -> int:
-        """Return the number of steps of all segments."""
+        """Return the number of steps of the whole rollout, over all segments."""
         return sum(len(s) for s in self.segments)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return a quantity, given by name, at all samples of all segments.
+        """Return the values of a quantity, given by its name, at all samples of the rollout.
 
         Raises
         ------
@@ -252,7 +252,7 @@ class ChartedRun:
 
 
 def rollout_charts(f: MidpointVI, x0: Any, U: Any = None, steps: int | None = None) -> ChartedRun:
-    """Compute a rollout that changes charts before it approaches a singularity.
+    """Compute a rollout that changes Euler-angle charts before it reaches a singularity.
 
     It uses one chart until this chart is nearer than `SWITCH` to its singularity, and then continues in the
     best of the six orders of x, y, z.
@@ -293,7 +293,7 @@ def rollout_charts(f: MidpointVI, x0: Any, U: Any = None, steps: int | None = No
 
 
 def _regular_steps(f: MidpointVI, run: Trajectory) -> int:
-    """Return the number of steps before a chart comes near its singularity.
+    """Return the number of steps of a rollout before any Euler-angle chart comes near its singularity.
 
     Near means nearer than `SWITCH`. Without such a chart it is the number of all steps.
     """
@@ -306,7 +306,7 @@ def _regular_steps(f: MidpointVI, run: Trajectory) -> int:
 
 
 def _regular(f: MidpointVI, x: np.ndarray) -> tuple[MidpointVI, np.ndarray]:
-    """Return map and state with a better chart for each chart near its singularity."""
+    """Replace each Euler-angle chart near its singularity by a better one; return the map and the state."""
     for chart in charts(f.system):
         angles = x[[f.system.dynamic.index(name) for name in chart.variables]]
         if chart.distance(angles[1]) >= SWITCH:
@@ -318,21 +318,21 @@ def _regular(f: MidpointVI, x: np.ndarray) -> tuple[MidpointVI, np.ndarray]:
 
 
 def _euler(axes: str, angles: np.ndarray) -> np.ndarray:
-    """Return the rotation matrix (3, 3) of angles about the body's own axes."""
+    """Return the rotation matrix (3, 3) of Euler angles about the body's own axes (intrinsic rotations)."""
     from scipy.spatial.transform import Rotation  # imported here because it is slow
 
     return Rotation.from_euler(axes.upper(), angles).as_matrix().reshape(3, 3)
 
 
 def _angles(axes: str, R: np.ndarray) -> np.ndarray:
-    """Return the Euler angles of a rotation matrix, the middle one in its usual range."""
+    """Return the Euler angles, rad, of a rotation matrix, for the given order of axes."""
     from scipy.spatial.transform import Rotation
 
     return Rotation.from_matrix(R).as_euler(axes.upper())
 
 
 def _joined(first: Trajectory, second: Trajectory) -> Trajectory:
-    """Join two trajectories of one map; the second starts where the first ends."""
+    """Join two trajectories of one map, of which the second starts in the last state of the first."""
     return replace(
         first,
         t=np.concatenate([first.t, second.t[1:]]),

@@ -1,4 +1,4 @@
-"""Consistent configurations and velocities of constrained systems."""
+"""Configurations and velocities of a mechanism that satisfy its constraints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLOSED, DRIFT = (
 
 @dataclass(frozen=True)
 class ConstraintReport:
-    """Configuration that satisfies the constraints, with the rank of the constraints.
+    """Configuration that satisfies the constraints, with the rank of the constraint Jacobian.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ def consistent_configuration(
     tolerance: float = 1e-12,
     **parameters: float,
 ) -> ConstraintReport:
-    """Find a configuration that satisfies the constraints, near a guess.
+    """Find a configuration near a guess that satisfies the constraints of a mechanism.
 
     Each step of damped Gauss-Newton is the smallest that solves the linearized constraints. Kinematic
     variables and those in `fixed` keep the values of the guess.
@@ -132,7 +132,7 @@ def consistent_configuration(
 
 
 def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tuple[int, tuple[str, ...]]:
-    """Return the rank of the constraint Jacobian, and the dependent constraints.
+    """Return the rank of the constraint Jacobian, and the names of constraints that depend on others.
 
     The Jacobian is Dh(q) by the dynamic variables.
     """
@@ -143,7 +143,7 @@ def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tupl
 
 
 def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters: float) -> np.ndarray:
-    """Return the constraint Jacobian with negligible rows set to 0.
+    """Return the constraint Jacobian with those rows set to 0 that are within a share of cancelling terms.
 
     It is Dh(q) by the dynamic variables (m, nd). A row is negligible within a `share` of the terms that
     cancel in h.
@@ -157,7 +157,7 @@ def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters
 def rank_of_rows(
     J: np.ndarray, names: tuple[str, ...], tolerance: float = RANK_TOLERANCE
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the rank of a matrix, and the names of rows that depend on previous ones."""
+    """Return the rank of a matrix, and the names of those rows that depend linearly on previous rows."""
     scale = np.linalg.norm(J, axis=1)
     basis: list[np.ndarray] = []
     redundant = []
@@ -174,7 +174,7 @@ def rank_of_rows(
 
 
 def may_be_dependent(J: np.ndarray) -> np.ndarray:
-    """Return a mask (N,) of the matrices whose rows may be linearly dependent.
+    """Return a mask (N,) of those of N matrices whose rows may be linearly dependent.
 
     The matrices are (N, m, n). The mask includes those that `rank_of_rows` may find dependent, and those that
     are not finite.
@@ -187,7 +187,7 @@ def may_be_dependent(J: np.ndarray) -> np.ndarray:
 
 
 def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: float) -> np.ndarray:
-    """Project a velocity onto the constraints, in the metric of kinetic energy.
+    """Project a velocity onto the velocities that satisfy the constraints, in the kinetic-energy metric.
 
     The result is the nearest velocity with Dh(q) v = 0 and A(q) v = 0. Kinematic rates keep their values.
     Shapes (nq,), (nq,) -> (nq,).
@@ -206,7 +206,7 @@ def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: 
 def check_constraints(
     lag: Lagrangian, q: np.ndarray, v: np.ndarray, parameters: dict[str, float], dt: float = np.inf
 ) -> None:
-    """Raise `ConstraintError` unless configuration and velocity obey the constraints.
+    """Raise `ConstraintError` unless a configuration and a velocity satisfy the constraints.
 
     These are h(q) = 0 and Dh(q) v = 0. The tolerance is 1e-8, relative to the terms that cancel in them. A
     rate may in addition let h drift within the time `dt` by 1e-10 of these terms, and have the rounding error
@@ -234,7 +234,7 @@ def check_constraints(
 
 
 def check_holonomic(system: System, who: str) -> None:
-    """Raise `ModelError` for velocity constraints, which the feature `who` lacks."""
+    """Raise `ModelError` if a system has velocity constraints, which the feature `who` does not support."""
     for name, constraint in zip(system.constraint_names, system.constraints, strict=True):
         if isinstance(constraint, VelocityConstraint):
             raise ModelError(

@@ -33,7 +33,7 @@ SINGULAR_MASS = 1e-13  # reciprocal condition of M, scaled by a generic M, below
 
 
 class Motion(NamedTuple):
-    """Accelerations and constraint multipliers of forward dynamics.
+    """Result of forward dynamics: accelerations and constraint multipliers.
 
     They are (nq,) and lambda_c (m,), with a leading axis if there are several samples.
     """
@@ -43,9 +43,7 @@ class Motion(NamedTuple):
 
 
 class Continuous:
-    """Forward and inverse dynamics of a system in continuous time.
-
-    Derivatives of any order are exact.
+    """Forward and inverse dynamics of a mechanism in continuous time, with exact derivatives.
 
     Parameters
     ----------
@@ -88,7 +86,7 @@ class Continuous:
     # -- expressions ------------------------------------------------------------------------------
 
     def balance(self, a: ca.SX, multipliers: ca.SX) -> ca.SX:
-        """Return the residual of the equations of motion at given accelerations.
+        """Return the residual of the equations of motion at given accelerations and constraint multipliers.
 
         It is d/dt L_v - L_q - F - Dh' lambda_c (nq,), at `a` (nq,): the additional force that must act. The
         two products with second derivatives of L are one directional derivative of L_v along (v, a), so that
@@ -105,7 +103,7 @@ class Continuous:
         return total
 
     def constraint_acceleration(self, a: ca.SX) -> ca.SX:
-        """Return the second time derivative of the constraints (m,) ([T] (36b)).
+        """Return the second time derivative (m,) of the constraint values, at accelerations `a` ([T] (36b)).
 
         It is d^2h/dt^2 = Dh a + D^2h (v, v). For velocity constraints it is d/dt A(q) v.
         """
@@ -119,7 +117,7 @@ class Continuous:
 
     @cached_property
     def solution(self) -> tuple[ca.SX, ca.SX]:
-        """Symbolic accelerations of the dynamic variables (nd,), and multipliers (m,).
+        """Symbolic accelerations (nd,) of the dynamic variables, and constraint multipliers (m,).
 
         They are [T] (29), (36), in the graph's symbols and the kinematic part of ``a_vector``.
         """
@@ -130,7 +128,7 @@ class Continuous:
 
     @cached_property
     def rates(self) -> ca.Function:
-        """Vector field of the motion as a CasADi function: ([q, v], u) -> [v, a].
+        """Right-hand side of the equations of motion as a CasADi function ([q, v], u) -> [v, a].
 
         It has 2 nd entries, at the values of `parameters`. Kinematic variables raise ModelError, forces that
         depend on time RuntimeError.
@@ -148,9 +146,7 @@ class Continuous:
 
     @cached_property
     def held(self) -> ca.Function:
-        """CasADi function of the constraint values h and their rates Dh v.
-
-        It is [q, v] -> [h, Dh v] (2 m,).
+        """CasADi function [q, v] -> [h, Dh v] (2 m,) of the constraint values h and their time derivatives.
 
         Velocity constraints give [0, A v]. Where the values are 0, motions along `rates` keep them 0.
         """
@@ -173,7 +169,7 @@ class Continuous:
 
     @cached_property
     def independence(self) -> ca.SX:
-        """Measure (m,) of each constraint's independence of the others; 0 if dependent.
+        """Measure (m,) of how independent each constraint is of the others; 0 for a dependent constraint.
 
         It is at most about 1.
 
@@ -195,7 +191,7 @@ class Continuous:
     def forward(
         self, q: Any, v: Any = None, u: Any = None, *, t: Any = 0.0, kinematic: Any = None, by: str = ""
     ) -> Motion:
-        """Return the accelerations and multipliers of a motion ([T] (29), (36)).
+        """Return the accelerations and constraint multipliers at a state under an input ([T] (29), (36)).
 
         Parameters
         ----------
@@ -228,7 +224,7 @@ class Continuous:
     def inverse(
         self, q: Any, v: Any, a: Any, u: Any = None, multipliers: Any = None, *, t: Any = 0.0, by: str = ""
     ) -> np.ndarray:
-        """Return the additional generalized force that given accelerations require (nq,).
+        """Return the generalized force (nq,), beyond all modeled forces, that given accelerations require.
 
         It is d/dt L_v - L_q - F(q, v, u, t) - Dh' lambda_c ([T] (28), (36a)): zero for dynamic variables
         if ``a, multipliers = forward(q, v, u)``, and the driving force for kinematic ones.
@@ -249,7 +245,7 @@ class Continuous:
         return self._evaluate("inverse", by, symbols, numbers, "qvuap")
 
     def _state(self, q: Any, v: Any, u: Any, t: Any) -> list[np.ndarray]:
-        """Convert configurations, velocities, inputs and times to arrays."""
+        """Convert configurations q, velocities v, inputs u and times t, in any notation, to arrays."""
         q = _rows(as_configuration, self.system, q, "configuration")
         v = _rows(as_configuration, self.system, v, "velocity")
         return [q, v, _named(u, self.system.inputs, "input"), np.asarray(t, float)]
@@ -257,7 +253,7 @@ class Continuous:
     def dynamic_accelerations(
         self, q: np.ndarray, v: np.ndarray, u: np.ndarray, t: float, kinematic: np.ndarray
     ) -> np.ndarray:
-        """Return the accelerations of the dynamic variables (nd,), without checks."""
+        """Return the accelerations (nd,) of the dynamic variables, without checks of the arguments."""
         t_array = np.array([t], float)
         return self._dynamic(q, v, u, t_array, kinematic, self._theta)[0][:, 0]
 
@@ -349,14 +345,14 @@ class Continuous:
 
 
 def _rows(read: Any, system: System, value: Any, what: str) -> np.ndarray:
-    """Convert one or N configurations or velocities in any notation to an array."""
+    """Convert one or N configurations or velocities (arrays, dicts by name, or None) to an array."""
     if isinstance(value, Mapping) or np.ndim(value) != 2:
         return read(system, value, what)
     return _named(value, system.variables, what)
 
 
 def _named(value: Any, names: tuple[str, ...], what: str) -> np.ndarray:
-    """Convert an array, a dict by name, or None for zero to an array (n,) or (N, n)."""
+    """Convert values to an array (n,) or (N, n); they may be an array, a dict by name, or None for zero."""
     if value is None:
         return np.zeros(len(names))
     value = in_order(value, names, what, prefix=INPUTS if what == "input" else "")

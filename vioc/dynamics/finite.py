@@ -16,7 +16,8 @@ from vioc.dynamics.lagrangian import Lagrangian
 def not_finite(
     lagrangian: Lagrangian, q: np.ndarray, v: np.ndarray, u: np.ndarray, t: float, parameters: np.ndarray
 ) -> str | None:
-    """Describe the first term whose value or derivative is NaN or infinite, or None.
+    """Describe the first term of the equations of motion whose value or derivative is NaN or infinite.
+    Return None if there is no such term.
 
     Terms are potentials, forces and constraints.
 
@@ -54,7 +55,7 @@ def not_finite(
 
 
 def _values(lagrangian: Lagrangian) -> Iterator[tuple[str, ca.SX]]:
-    """Yield the value of each term of the equations of motion, with its description."""
+    """Yield a description and the value of each term of the equations of motion."""
     system, g = lagrangian.system, lagrangian.graph
     for potential in system.potentials:
         V = ca.SX(potential.energy(g))

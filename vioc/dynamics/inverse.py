@@ -29,7 +29,7 @@ WIDE = np.pi  # rad or m: range of the random guesses of variables without limit
 
 @dataclass(frozen=True)
 class InverseConfigurations:
-    """Configurations that inverse kinematics found for N targets.
+    """Result of inverse kinematics: the configurations found for N targets, with their errors.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class InverseConfigurations:
 
 
 class InverseKinematics:
-    """Solver of inverse kinematics for several frames; `Kinematics.inverse` calls it.
+    """Inverse kinematics for targets of several frames, used by `Kinematics.inverse`.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class InverseKinematics:
         self._attempt = Evaluator(backend.prepare(self._attempts(errors_at, target.numel(), theta.numel())))
 
     def _attempts(self, errors_at: ca.Function, nt: int, np_: int) -> ca.Function:
-        """Make the CasADi function of one attempt, a fixed number of Gauss-Newton trials.
+        """Make the CasADi function of one attempt, which is a fixed number of Gauss-Newton steps.
 
         It is (q, target, free, lower, upper, parameters) -> (q, e). A trial (3) is accepted if it reduces the
         error.
@@ -138,7 +138,7 @@ class InverseKinematics:
         tolerance: float,
         rng: np.random.Generator,
     ) -> tuple[np.ndarray, ...]:
-        """Solve for N targets from N guesses: return q, error, converged and attempts."""
+        """Find configurations for N targets from N guesses; return q, error, converged and attempts."""
         N = len(target)
         best, error = guess.copy(), np.full(N, np.inf)
         attempts, waiting = np.zeros(N, int), np.arange(N)
@@ -170,7 +170,7 @@ def _solved(A: ca.SX, mu: ca.SX, b: ca.SX) -> ca.SX:
 
 
 def targets_of(targets: Mapping[str, Any]) -> tuple[list[tuple[str, bool]], np.ndarray, bool]:
-    """Convert targets by frame to arrays.
+    """Convert a dict of target poses or positions by frame to arrays, and list the frames.
 
     Return the frames with a flag for rotations, the target values as rows (N, nt), and a flag for a single
     target.

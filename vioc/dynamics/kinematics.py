@@ -26,7 +26,7 @@ from vioc.errors import ModelError
 
 
 class TermGraph(ABC):
-    """Symbolic kinematics in which potentials, forces and constraints are written.
+    """Interface of symbolic kinematics, from which potentials, forces and constraints are computed.
 
     It is independent of the coordinates of a mechanism.
 
@@ -54,25 +54,25 @@ class TermGraph(ABC):
 
     @abstractmethod
     def v(self, name: str) -> ca.SX:
-        """Return the rate of a configuration variable by its name."""
+        """Return the symbol of a configuration variable's rate (time derivative), by the variable's name."""
 
     @abstractmethod
     def node_velocity(self, i: int) -> tuple[Vector, Vector]:
-        """Return a frame's linear and angular velocity, in the frame's axes.
-        The frame has the index i; the world, -1, has the velocity 0.
+        """Return the linear and angular velocity of frame number i, in the frame's own axes.
+        The world has the index -1 and the velocity 0.
         """
 
     @abstractmethod
     def slope(self, value: ca.SX) -> ca.SX:
-        """Return the gradient of a function of the coordinates.
+        """Return the gradient of a scalar expression with respect to the mechanism's coordinates.
 
         Its product with `v_vector` is the function's rate.
         """
 
     @abstractmethod
     def node_pose(self, i: int) -> tuple[Matrix, Vector]:
-        """Return the rotation and position of a frame in the world.
-        The frame has the index i; the world itself is -1.
+        """Return the rotation and position of frame number i in the world.
+        The index -1 denotes the world itself.
         """
 
     def body_velocity(self, name: str) -> ca.SX:
@@ -84,7 +84,7 @@ class TermGraph(ABC):
         return ca.vertcat(vec.column(v), vec.column(w))
 
     def number(self, value: Number) -> Any:
-        """Return a number of the description; for a parameter return its symbol."""
+        """Return a number of a description unchanged, or the CasADi symbol of a declared parameter."""
         if not isinstance(value, Parameter):
             return value
         names = list(self.system.parameters)
@@ -109,7 +109,7 @@ class TermGraph(ABC):
         return ca.vertcat(top, ca.SX(np.array([[0.0, 0.0, 0.0, 1.0]])))
 
     def masses(self) -> Iterator[tuple[Any, ca.SX]]:
-        """Yield each mass with the world position of its centre."""
+        """Yield each mass of the mechanism, with the world position of its centre."""
         for i, node in enumerate(self.system.nodes):
             if node.frame.mass is not None:
                 R, p = self.node_pose(i)
@@ -118,7 +118,7 @@ class TermGraph(ABC):
 
 
 class FrameGraph(TermGraph):
-    """Symbolic kinematics of the tree of frames, in configuration q and rates v (nq,)."""
+    """Symbolic kinematics of a tree of frames, in the configuration q and the rates v, both (nq,)."""
 
     def __init__(self, system: System):
         super().__init__(system)
@@ -150,7 +150,7 @@ class FrameGraph(TermGraph):
         return self._poses[i]
 
     def node_velocity(self, i: int) -> tuple[Vector, Vector]:
-        """Return the body velocity of frame number i from its parent's.
+        """Return the linear and angular velocity of frame number i, computed from those of its parent.
 
         It is Ad(g_k^-1) of the parent's velocity, plus the joint's twist.
         """
@@ -173,14 +173,14 @@ class FrameGraph(TermGraph):
         return self._velocities[i]
 
     def _local(self, i: int) -> tuple[Matrix, Vector]:
-        """Return the pose of frame number i in its parent."""
+        """Return the rotation and position of frame number i in its parent."""
         transform = self.system.nodes[i].frame.transform
         variable = transform.variable
         return local_pose(transform, self.number, self.q(variable.name) if variable else None)
 
 
 class Kinematics:
-    """Numerical poses and body velocities of frames, and inverse kinematics.
+    """Numerical poses and body velocities of frames by their names, and inverse kinematics.
 
     Derivatives may have any order.
 
@@ -214,7 +214,7 @@ class Kinematics:
         return f"Kinematics({system.name}: {len(system.variables)} variables, {frames} frames)"
 
     def pose(self, frame: str, q: Any, order: int = 0) -> np.ndarray:
-        """Return the pose of a frame (4, 4), or its derivatives by q ([T] (2)-(4)).
+        """Return the pose of a frame in the world (4, 4), or its derivatives by q ([T] (2)-(4)).
 
         Returns
         -------
@@ -223,11 +223,11 @@ class Kinematics:
         return self._evaluate("pose", frame, "q" * order, q, None)
 
     def position(self, frame: str, q: Any, order: int = 0) -> np.ndarray:
-        """Return the world position of a frame's origin (3,), m, or its derivatives by q."""
+        """Return the world position (3,) of a frame's origin, m, or its derivatives by q."""
         return self.pose(frame, q, order)[:3, 3]
 
     def body_velocity(self, frame: str, q: Any, v: Any, by: str = "") -> np.ndarray:
-        """Return the body velocity of a frame (6,), or its derivatives ([T] (5)-(10)).
+        """Return the body velocity (6,) of a frame, linear part first, or its derivatives ([T] (5)-(10)).
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class Kinematics:
         return self._evaluate("body_velocity", frame, by, q, v)
 
     def jacobian(self, frame: str, q: Any) -> np.ndarray:
-        """Return the body Jacobian (6, nq) of a frame, linear rows first ([T] IV-E)."""
+        """Return the Jacobian (6, nq) of a frame's body velocity, linear rows first ([T] IV-E)."""
         return self.body_velocity(frame, q, None, by="v")
 
     # -- inverse kinematics -------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class Kinematics:
         seed: int = 0,
         **options: Any,
     ) -> np.ndarray:
-        """Find several configurations (k, nq) for one target, from many initial guesses.
+        """Find several configurations (k, nq) that reach one target, from many initial guesses.
 
         They are sorted by their distance from the first seed.
 
@@ -350,7 +350,7 @@ class Kinematics:
         return {t.variable.name for t in transforms if t.variable and t.rotational}
 
     def _limits(self, bounds: Any, guess: Any, fixed: Iterable[str]) -> tuple[np.ndarray, ...]:
-        """Return the limits, the mask of free variables and the guesses of a search.
+        """Return lower and upper limits, the mask of variables that are not fixed, and initial guesses.
 
         Lower and upper limits are (nq,), guesses (1 or N, nq).
         """
@@ -402,7 +402,7 @@ class Kinematics:
         return np.ascontiguousarray(flat.reshape((*shape, *[n] * len(by)), order="F"))
 
     def configuration(self, q: Mapping[str, float] | Any) -> np.ndarray:
-        """Convert an array, a dict by name, or None (zero) to a configuration (nq,)."""
+        """Convert a configuration to an array (nq,); it may be an array, a dict by name, or None for zero."""
         return as_configuration(self.system, q, "configuration")
 
 
@@ -433,7 +433,7 @@ def as_configuration(
 
 
 def _variable(system: System, name: str, what: str) -> str:
-    """Return the variable that a name stands for in a dict of configurations or rates."""
+    """Return the name of the configuration variable that a key of a dict of positions or rates means."""
     kind, variable = (name[:2], name[2:]) if isinstance(name, str) else ("", "")
     if name in system.variables or variable not in system.variables:
         return name

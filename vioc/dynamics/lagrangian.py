@@ -78,10 +78,7 @@ class Lagrangian:
 
     @cached_property
     def first(self) -> recursions.FirstDerivatives:
-        """First derivatives of the Lagrangian, by recursion over the tree of links.
-
-        Gravity is included.
-        """
+        """First derivatives of kinetic energy minus gravity's potential, by recursion over the tree."""
         gravity: Any = vec.ZERO
         for g in self._gravities:
             gravity = vec.add(gravity, tuple(self.graph.number(c) for c in (g.x, g.y, g.z)))
@@ -94,7 +91,7 @@ class Lagrangian:
 
     @cached_property
     def _other_potential(self) -> ca.SX:
-        """Sum of all potential energies but gravity, which the tree recursion contains."""
+        """Sum of the potential energies of all components except gravity."""
         others = (p for p in self.system.potentials if not isinstance(p, Gravity))
         return sum((p.energy(self.graph) for p in others), ca.SX(0))
 
@@ -116,7 +113,7 @@ class Lagrangian:
 
     @cached_property
     def potential_gradient(self) -> ca.SX:
-        """Gradient by q of all potentials but gravity (nq,)."""
+        """Gradient (nq,) of the potential energy without gravity, with respect to the configuration q."""
         return ca.gradient(self._other_potential, self.graph.q_vector)
 
     @cached_property
@@ -125,7 +122,7 @@ class Lagrangian:
 
     @cached_property
     def F(self) -> ca.SX:
-        """Generalized forces on all variables; those on kinematic ones affect no motion."""
+        """Generalized forces (nq,) on all configuration variables, dynamic and kinematic."""
         total: dict[str, Any] = {}
         for force in self.system.forces:
             for name, value in force.generalized(self.graph).items():
@@ -134,18 +131,18 @@ class Lagrangian:
 
     @cached_property
     def F_u(self) -> ca.SX:
-        """Derivative of the generalized forces by the inputs (nq, nu)."""
+        """Derivative (nq, nu) of the generalized forces with respect to the inputs."""
         u = self.graph.u_vector
         return ca.jacobian(self.F, u) if u.numel() else ca.SX(self.nq, 0)
 
     @cached_property
     def nonholonomic(self) -> list[bool]:
-        """List of flags, True for each velocity constraint A(q) dq = 0."""
+        """List with an entry for each constraint: True for a velocity constraint A(q) dq = 0."""
         return [isinstance(c, VelocityConstraint) for c in self._kept.values()]
 
     @cached_property
     def h(self) -> ca.SX:
-        """Values h(q) of the constraints (m,); 0 for velocity constraints."""
+        """Values h(q) (m,) of the constraints; the entries of velocity constraints are 0."""
         g, rows = self.graph, []
         for name, c in self._kept.items():
             rows.append(ca.SX(1, 1) if isinstance(c, VelocityConstraint) else ca.SX(c.value(g)))
@@ -155,7 +152,7 @@ class Lagrangian:
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Sizes of the terms that cancel in each constraint: scales of its rounding error.
+        """Scales (m, 2) of the rounding errors of constraints: the sizes of the terms that cancel in them.
 
         The columns of the (m, 2) array are sizes of the terms of h, and of their slopes by positions.
         """
@@ -163,10 +160,7 @@ class Lagrangian:
 
     @cached_property
     def directions(self) -> ca.SX:
-        """Constraint Jacobian (m, nd), with rows set to 0 where they are rounding errors.
-
-        It is Dh by the dynamic variables.
-        """
+        """Constraint Jacobian (m, nd) by the dynamic variables, with rows of rounding errors set to 0."""
         along = [int(n not in self.system.angles) for n in self.system.dynamic]
         J = ca.densify(self.Dh[:, : self.nd])
         negligible = ca.sum2(ca.fabs(J) <= NEGLIGIBLE * self.sizes[:, along]) == self.nd
@@ -174,7 +168,7 @@ class Lagrangian:
 
     @cached_property
     def slips(self) -> ca.SX:
-        """Slip velocities A(q) v of the velocity constraints (m,), 0 for the others."""
+        """Slip velocities A(q) v (m,) of the velocity constraints; the entries of other constraints are 0."""
         return vec.column(
             [
                 self._slip(name, c) if isinstance(c, VelocityConstraint) else ca.SX(1, 1)
@@ -199,7 +193,7 @@ class Lagrangian:
         return slope @ g.v_vector
 
     def _refuse(self, name: str, value: Any, what: str, symbol: ca.SX, advice: str = "") -> None:
-        """Raise `ModelError` if a constraint depends on time or on a forbidden symbol."""
+        """Raise `ModelError` if the value of a constraint depends on time or on the given symbol."""
         if ca.depends_on(ca.SX(value), self.graph.t):
             raise ModelError(
                 f"{self.system.name}: the constraint {name} depends on time; write a prescribed motion "
@@ -212,7 +206,7 @@ class Lagrangian:
 
     @cached_property
     def Dh(self) -> ca.SX:
-        """Constraint Jacobian (m, nq): Dh, and A for velocity constraints.
+        """Constraint Jacobian (m, nq): derivatives of h(q), and the matrix A(q) of velocity constraints.
 
         Its rows are the directions of impulses.
         """
@@ -221,7 +215,7 @@ class Lagrangian:
 
     @cached_property
     def M(self) -> ca.SX:
-        """Mass matrix M = L_vv by the composite rigid body algorithm."""
+        """Mass matrix M(q) (nq, nq), computed by the composite rigid body algorithm."""
         return _rows(recursions.mass_matrix(self.first.links, self.nq))
 
     @cached_property
@@ -235,23 +229,23 @@ class Lagrangian:
 
     @cached_property
     def stiffness(self) -> ca.SX:
-        """Hessian by q of all potentials but gravity."""
+        """Hessian (nq, nq) of the potential energy without gravity, with respect to the configuration q."""
         return ca.hessian(self._other_potential, self.graph.q_vector)[0]
 
     @property
     def state_args(self) -> list[ca.SX]:
-        """Arguments q, v, u, t and parameters that all CasADi functions of the class take."""
+        """Symbols q, v, u, t and parameters, the arguments of the CasADi functions that `function` makes."""
         g = self.graph
         return [g.q_vector, g.v_vector, g.u_vector, g.t, g.parameters]
 
     def function(self, name: str, outputs: list[ca.SX], extra: list[ca.SX] | None = None) -> ca.Function:
-        """Make a CasADi function of the mechanism's symbols q, v, u, t and parameters.
+        """Make a CasADi function with the arguments q, v, u, t and the parameters.
         The symbols `extra` are further arguments.
         """
         return ca.Function(name, [*self.state_args, *(extra or [])], outputs, OPTIONS)
 
     def velocity(self, p: ca.SX) -> tuple[ca.SX, ca.SX]:
-        """Return the dynamic velocities that belong to momenta, by the Legendre transform.
+        """Return the velocities of the dynamic variables and the multipliers, given the momenta p (nd,).
 
         They solve M v = p - Dh' mu with Dh v = 0 (the velocities satisfy the constraints), given the
         kinematic velocities in ``graph.v_vector``. Velocities and multipliers mu are expressions.
@@ -264,7 +258,7 @@ class Lagrangian:
         return vec.column(x), vec.column(y)
 
     def legendre(self, p: ca.SX, mu: ca.SX) -> ca.SX:
-        """Return the residual of the Legendre transform from momenta to velocities.
+        """Return the residual of the equations between the momenta p and the velocities (Legendre transform).
 
         It is M v - p + Dh' mu and Dh v of `velocity`, at any ``graph.v_vector``.
         """
@@ -273,9 +267,9 @@ class Lagrangian:
         return ca.vertcat(momenta + Dh[:, :nd].T @ mu if Dh.shape[0] else momenta, Dh @ self.graph.v_vector)
 
     def legendre_solved(self, B: ca.SX) -> ca.SX:
-        """Solve the saddle-point system of mass matrix and constraints for many columns.
+        """Solve [[M, Dh'], [Dh, 0]] X = B, with the mass matrix M and the constraint Jacobian Dh.
 
-        [[M, Dh'], [Dh, 0]] X = B (nd + m, any), for the dynamic variables.
+        X and B are (nd + m, any); M and Dh are those of the dynamic variables.
         """
         solved = []
         for column in ca.horzsplit(B):
@@ -285,13 +279,13 @@ class Lagrangian:
 
     @cached_property
     def saddle(self) -> Saddle:
-        """Symbolic solver of M x + Dh' y = a, Dh x = b, for the dynamic variables."""
+        """Symbolic solver of M x + Dh' y = a, Dh x = b, with the mass matrix and the constraint Jacobian."""
         J = scalars(self.Dh[:, : self.nd])
         return Saddle(self.mass_inverse, J, [[vec.minus(0.0, e) for e in row] for row in J])
 
     @cached_property
     def mass_inverse(self) -> SparseLU | ArticulatedInverse:
-        """Symbolic solver with the mass matrix of the dynamic variables.
+        """Symbolic solver of linear systems whose matrix is the mass matrix of the dynamic variables.
 
         It is recursive for long trees.
         """
@@ -301,7 +295,7 @@ class Lagrangian:
         return ArticulatedInverse.of_masses(links, [link.pose for link in links], self.nd, [0.0] * self.nd)
 
     def hinged(self, terms: ca.SX, dt: ca.SX) -> bool:
-        """Return whether O(n) recursions can solve with the mass matrix plus a matrix.
+        """Return whether O(n) recursions can solve linear systems of the mass matrix plus `terms`.
 
         The couplings of the matrix `terms` must be within hinges, and it must be symmetric at rest.
         """
@@ -317,7 +311,7 @@ class Lagrangian:
 
     @cached_property
     def depths(self) -> int:
-        """Sum over links of squared depths, a measure of the cost of factorizing M.
+        """Sum of the squared depths of all links in the tree, a measure of the cost of factorizing M.
 
         The depth of a link is the number of dynamic variables from the root to the link.
         """
@@ -329,18 +323,18 @@ class Lagrangian:
 
     @cached_property
     def mass_scale(self) -> np.ndarray:
-        """Typical diagonal of the mass matrix (nd,), the scale of each variable's unit."""
+        """Typical diagonal entries (nd,) of the mass matrix, which scale the dynamic variables."""
         return typical_masses(self.system)
 
     @cached_property
     def natural_sizes(self) -> np.ndarray:
-        """Natural units of the variables (nq,): 1 rad, or the length of the mechanism."""
+        """Typical magnitudes (nq,) of variables: 1 rad for angles, a length of the mechanism for slides."""
         return np.where(
             [n in self.system.angles for n in self.system.variables], 1.0, natural_length(self.system)
         )
 
     def rotors(self, theta: np.ndarray) -> np.ndarray:
-        """Return the inertia of a geared rotor at each variable (nq,), 0 without a rotor.
+        """Return the inertia of the geared rotors at each variable (nq,); 0 for a variable without a rotor.
 
         The rotors are the `RotorInertia` components.
         """
@@ -368,7 +362,7 @@ class Lagrangian:
         return self._evaluators[name](q, v, u, np.zeros(1), theta)[0]
 
     def kinetic_energy(self, q: Any, v: Any, **parameters: float) -> float:
-        """Return the kinetic energy T(q, v), J. Arguments are arrays or dicts by name."""
+        """Return the kinetic energy T(q, v), J, for arrays or dicts by name."""
         return float(self._value("T", q, v, parameters)[0, 0])
 
     def potential_energy(self, q: Any, **parameters: float) -> float:
@@ -388,7 +382,7 @@ class Lagrangian:
         return self._value("M", q, None, parameters)
 
     def holding(self, q: Any, v: Any = None, a: Any = None, **parameters: float) -> np.ndarray:
-        """Return inputs (nu,) that hold a configuration in equilibrium.
+        """Return inputs (nu,) that keep the mechanism in equilibrium at the configuration q.
 
         They compensate gravity, springs and damping. With velocities `v` and accelerations `a` they are the
         inputs of that motion: inverse dynamics in continuous time, M a + bias = F(u) - Dh' lambda
@@ -402,7 +396,7 @@ class Lagrangian:
         load, u = M @ a + bias[:, 0], np.zeros(len(self.system.inputs))
 
         def unheld(force: np.ndarray) -> np.ndarray:
-            """Return the part of given forces that constraint forces do not balance."""
+            """Return the part of a generalized force that constraint forces cannot balance."""
             return force - Dh.T @ np.linalg.lstsq(Dh.T, force, rcond=1e-12)[0] if len(Dh) else force
 
         def missing(u: np.ndarray) -> np.ndarray:
@@ -435,14 +429,14 @@ class Lagrangian:
         return u
 
     def task_inertia(self, frame: str, q: Any, **parameters: float) -> np.ndarray:
-        """Return a frame's operational-space inertia (J M^-1 J')^-1 (6, 6) in its axes.
+        """Return the operational-space inertia (J M^-1 J')^-1 (6, 6) of a frame, in the frame's axes.
 
         It is a pseudo-inverse if the matrix is singular.
         """
         return np.linalg.pinv(self.mobility(frame, q, **parameters), rcond=1e-13, hermitian=True)
 
     def mobility(self, frame: str, q: Any, **parameters: float) -> np.ndarray:
-        """Return the mobility of a frame: its acceleration per wrench, J M^-1 J' (6, 6).
+        """Return the mobility J M^-1 J' (6, 6) of a frame, which maps a wrench on it to its acceleration.
 
         It is in the frame's axes, for motions that the constraints allow. It is regular at every
         configuration.
@@ -466,7 +460,7 @@ class Lagrangian:
         return float(np.prod(np.linalg.svd(J, compute_uv=False))) if len(J) <= self.nd else 0.0
 
     def _jacobian(self, frame: str, q: Any, parameters: dict[str, float]) -> np.ndarray:
-        """Return the body Jacobian of a frame (6, nq)."""
+        """Return the Jacobian (6, nq) of a frame's body velocity."""
         if (name := f"jacobian of {frame}") not in self._evaluators:
             J = ca.densify(ca.jacobian(self.graph.body_velocity(frame), self.graph.v_vector))
             self._evaluators[name] = Evaluator(self.function("jacobian", [J]))
@@ -474,30 +468,27 @@ class Lagrangian:
 
     @cached_property
     def bias(self) -> ca.SX:
-        """Bias force of the equations of motion M a + bias = F - Dh' lambda (nq,).
+        """Bias force (nq,), which is the term `bias` of M a + bias = F - Dh' lambda.
 
         It contains Coriolis and centrifugal forces, and those of potentials.
         """
         return self.second[1] @ self.graph.v_vector - self.L_q
 
     def constraints(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the constraint values h(q) (m,)."""
+        """Return the constraint values h(q) (m,); those of velocity constraints are 0."""
         return self._value("h", q, None, parameters)[:, 0]
 
     def constraint_jacobian(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the constraint Jacobian Dh(q) (m, nq)."""
+        """Return the constraint Jacobian (m, nq), with the rows A(q) of velocity constraints."""
         return self._value("Dh", q, None, parameters)
 
     def constraint_sizes(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return scales of the rounding errors of constraints: sizes of cancelling terms.
+        """Return scales (m, 2) of the rounding errors of constraints, the sizes of terms that cancel in them.
 
         The columns of the (m, 2) array are sizes of the terms of h(q), and of their slopes by positions.
         """
         return self._value("sizes", q, None, parameters)
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the constraint Jacobian, with rows that are rounding errors set to 0.
-
-        It is Dh(q) (m, nd) by the dynamic variables.
-        """
+        """Return the constraint Jacobian (m, nd) by dynamic variables, with rounding-error rows set to 0."""
         return self._value("directions", q, None, parameters)

@@ -21,7 +21,7 @@ HALF = 0.5  # share of a motion's kinetic energy above which a negative inertia 
 
 
 def typical_masses(system: System) -> np.ndarray:
-    """Return typical diagonal entries (nd,) of the mass matrix.
+    """Return typical diagonal entries (nd,) of the mass matrix, as scales of the dynamic variables.
 
     Each is the largest of three generic configurations, or 1 if it is 0.
     """
@@ -31,7 +31,7 @@ def typical_masses(system: System) -> np.ndarray:
 
 @lru_cache(maxsize=32)
 def natural_length(system: System) -> float:
-    """Return a length of a mechanism, m, as the scale of its translations.
+    """Return a characteristic length of a mechanism, m, as the scale of its translations.
 
     It is the radius at which the whole mass has the largest moment of inertia of an angle, with all slides
     at 0. Without angles it is the largest offset of a frame within its link, and 1 m if all are 0.
@@ -48,7 +48,7 @@ def natural_length(system: System) -> float:
 
 
 def _largest_diagonals(system: System, configurations: np.ndarray) -> np.ndarray:
-    """Return the largest diagonal entries (nq,) of the mass matrix at some configurations (n, nq)."""
+    """Return the largest diagonal entries of the mass matrix (nq,) over configurations (n, nq)."""
     links, diagonals = _numbers(system, system.parameters)[0], np.zeros(len(system.variables))
     for q in configurations:
         recursions.placed(links, q.tolist())
@@ -59,7 +59,7 @@ def _largest_diagonals(system: System, configurations: np.ndarray) -> np.ndarray
 
 
 def check_mass_matrix(system: System) -> None:
-    """Raise `ModelError` if the mass matrix is nowhere positive definite.
+    """Raise `ModelError` if the mass matrix is not positive definite at any configuration tried.
 
     Its rows are those of the dynamic variables. The test is at generic configurations, so that a chart that
     is singular at some configurations passes.
@@ -82,7 +82,7 @@ def check_mass_matrix(system: System) -> None:
 
 
 def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nearly: bool = False) -> str:
-    """Return why the mass matrix is not positive definite at q (nq,), "" if it is.
+    """Return a message why the mass matrix is not positive definite at q (nq,), or "" if it is.
 
     The message names the responsible bodies: the cause can only be physically impossible inertias, which
     files may contain. With `nearly`, the message is returned also if these inertias take more than half of
@@ -105,7 +105,7 @@ def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nea
 
 
 def _generic(system: System) -> np.ndarray:
-    """Return three fixed configurations (3, nq), with no special angle; slides are in natural lengths."""
+    """Return three fixed configurations (3, nq), the same in every call, without special angles."""
     turning = [n in system.angles for n in system.variables]
     return _random(system) * np.where(turning, 1.0, natural_length(system))
 
@@ -115,7 +115,7 @@ def _random(system: System) -> np.ndarray:
 
 
 def _numbers(system: System, parameters: Mapping[str, float]) -> tuple[list[recursions.Link], list[Any]]:
-    """Return the links with numerical inertias, and the poses of frames in them."""
+    """Return the links with numerical inertias, and the link and constant pose of every frame."""
 
     def number(value: Any) -> float:
         return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
@@ -124,7 +124,7 @@ def _numbers(system: System, parameters: Mapping[str, float]) -> tuple[list[recu
 
 
 class _Weakest(NamedTuple):
-    """Smallest eigenvalue of the mass matrix scaled to unit diagonal, and its motion.
+    """Smallest eigenvalue of the mass matrix, scaled to a unit diagonal, with its eigenvector.
 
     The motion has rates (nd,) along the eigenvector, and names of the variables that move.
     """
@@ -145,7 +145,7 @@ def _weakest(system: System, q: np.ndarray, parameters: Mapping[str, float]) -> 
 
 
 def _why_indefinite(system: System, q: np.ndarray, parameters: Mapping[str, float], weakest: _Weakest) -> str:
-    """Return a message with the variables and bodies that make M indefinite."""
+    """Return a message that names the variables and bodies that make the mass matrix indefinite."""
     return (
         f"the mass matrix is not positive definite: {weakest.moving} would move without a positive kinetic "
         f"energy, because of {_blamed(system, q, parameters, weakest)}"
@@ -153,7 +153,7 @@ def _why_indefinite(system: System, q: np.ndarray, parameters: Mapping[str, floa
 
 
 def _blamed(system: System, q: np.ndarray, parameters: Mapping[str, float], weakest: _Weakest) -> str:
-    """Name the bodies whose inertias reduce a motion's kinetic energy, with advice."""
+    """Name the bodies whose negative moments of inertia reduce the kinetic energy of a motion."""
     energies = _rotational(system, q, parameters, weakest.rates)
     blamed = [i for i in sorted(energies, key=lambda i: energies[i]) if energies[i] < 0]
     named = "; ".join(f"{system.nodes[i].frame.label()} ({system.negative[i]})" for i in blamed)
@@ -163,7 +163,7 @@ def _blamed(system: System, q: np.ndarray, parameters: Mapping[str, float], weak
 def _rotational(
     system: System, q: np.ndarray, parameters: Mapping[str, float], rates: np.ndarray
 ) -> dict[int, float]:
-    """Return the rotational energy, J, of each body with a negative moment of inertia.
+    """Return the rotational energy, J, of each body that has a negative moment of inertia, by frame index.
 
     Rotations are about the centres of mass, at rates (nd,) of the dynamic variables. Only these energies can
     be negative, because masses are not.

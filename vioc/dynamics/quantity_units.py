@@ -1,4 +1,4 @@
-"""Units of a mechanism's quantities by name, for any choice of coordinates."""
+"""Units of a mechanism's quantities, given their names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vioc.maps.orientation import component
 
 
 def quantity_unit(system: System, name: str, angles: Set[str]) -> str:
-    """Return the unit of a quantity by its name, "" if it is unknown.
+    """Return the unit of a quantity, given its name, or "" for an unknown quantity.
 
     Quantities are variables, rates, momenta, energies, positions and inputs. `angles` names the variables
     and rates that are angular: their units have rad for m.

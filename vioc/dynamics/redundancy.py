@@ -1,4 +1,4 @@
-"""Redundant constraints: detection, and distribution of impulses over them.
+"""Redundant constraints: their detection, and the impulses of all constraints with the least norm.
 
 Maths: docs/maths/midpoint.md, "Redundant constraints".
 """
@@ -29,7 +29,7 @@ BRANCHES = 24  # random positions from which other branches are searched
 
 
 def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the constraints that a step omits: those named, or else redundant ones.
+    """Return the names of the constraints that a step omits: those given, or else the redundant ones.
 
     If none are named, the redundant ones are determined from the constraint Jacobian, with a warning.
 
@@ -57,7 +57,7 @@ def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def redundant_constraints(system: System) -> tuple[str, ...]:
-    """Find the constraints that follow from the others by pivoted QR of Dh.
+    """Find the constraints that follow from other constraints, by a pivoted QR of the constraint Jacobian.
 
     The rows of Dh are scaled to length one. The rank of Dh is evaluated at the configuration found from
     zero, or from one of a few others, and again some distance along the motion, so that a singular position
@@ -97,7 +97,7 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
 def left_out(
     lag: Lagrangian, q: np.ndarray, within: float = NEGLIGIBLE, **parameters: float
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the rank of the constraint Jacobian at q, and which constraints to omit.
+    """Return the rank of the constraint Jacobian at q, and the names of constraints that others imply.
 
     The Jacobian is Dh(q) by the dynamic variables; its rows within the share `within` of the terms that
     cancel in h count as 0.
@@ -110,7 +110,7 @@ def left_out(
 
 
 def _units(lag: Lagrangian) -> np.ndarray:
-    """Return a unit for each variable (nq,): 1 rad, or the mechanism's length.
+    """Return a scale for each variable (nq,): 1 rad for an angle, the mechanism's length for a translation.
 
     It is 1 rad, or the mechanism's length if > 0, else 1 m.
     """
@@ -121,7 +121,7 @@ def _units(lag: Lagrangian) -> np.ndarray:
 
 
 def _independent(J: np.ndarray) -> list[int]:
-    """Return indices of linearly independent rows that span all rows of a matrix.
+    """Return the indices of a largest set of linearly independent rows of a matrix.
 
     Each is the row farthest from the span of the previous ones. Rows are scaled to length one.
     """
@@ -140,8 +140,8 @@ def _independent(J: np.ndarray) -> list[int]:
 
 
 def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
-    """Return a configuration that satisfies the constraints, from several guesses.
-    The first guess that succeeds counts; None if all fail.
+    """Find a configuration that satisfies the constraints, from the first guess that leads to one.
+    Return None if no guess does.
     """
     for guess in guesses:
         with contextlib.suppress(ValueError, np.linalg.LinAlgError):  # including NaN in h
@@ -150,7 +150,7 @@ def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
 
 
 def least_norm(kept: ca.SX, left_out: ca.SX, impulses: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """Distribute impulses over kept and redundant constraints with the least norm.
+    """Distribute impulses over all constraints, also the omitted ones, with the least norm.
 
     Kept constraints have the Jacobian (r, n), omitted ones (d, n). Together they act as `impulses` (r,) of
     the kept ones. With J_d = T J_s they are lambda_d = (1 + T T')^-1 T lambda and lambda_s = lambda - T'

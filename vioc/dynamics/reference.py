@@ -148,7 +148,7 @@ def reference_solution(
 
 
 def _motion(names: tuple[str, ...], given: Mapping[str, Any], start: np.ndarray):
-    """Return the motion of the prescribed variables as a function of time.
+    """Return a function from time to positions, velocities and accelerations of the kinematic variables.
 
     Its values are position, velocity, acceleration (nk,).
     """
@@ -176,7 +176,7 @@ def _motion(names: tuple[str, ...], given: Mapping[str, Any], start: np.ndarray)
 
 
 def _force(names: tuple[str, ...], u: Any, intervals: int):
-    """Return whether inputs jump at the samples, and a function of their values.
+    """Return a flag whether the inputs jump at the samples, and the function from time to the inputs.
 
     The function is (interval, t) -> (nf,).
     """

@@ -1,6 +1,6 @@
-"""Linear regressor of the equations of motion: Y(q, v, a) pi + rest = forces.
+"""Equations of motion linear in inertial parameters pi: Y(q, v, a) pi + rest = constraint forces.
 
-The equations are linear in the inertias pi. Maths: docs/maths/identification.md, "The linear regressor".
+Maths: docs/maths/identification.md, "The linear regressor".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEN = ("m", "mx", "my", "mz", "Jxx", "Jyy", "Jzz", "Jxy", "Jxz", "Jyz")
 
 
 class Regressor:
-    """Regressor Y(q, v, a) of unknown inertial and force parameters.
+    """Regressor Y(q, v, a): the equations of motion as a linear function of inertial and force parameters.
 
     The equations are linear in these; the remaining terms are evaluated with it. The parameters of a body are
     its mass, first moments m c and moments of inertia J about its frame's origin, in the frame's axes (Jxy
@@ -128,7 +128,7 @@ class Regressor:
         return ca.Function("regressor", args, outputs, OPTIONS)
 
     def _terms(self, i: int) -> ca.SX:
-        """Return the factors (10,) of a body's inertial parameters in the Lagrangian."""
+        """Return the factors (10,) of the inertial parameters of body number i in the Lagrangian."""
         g = self.lagrangian.graph
         v, w = (vec.column(e) for e in g.node_velocity(i))
         R, p = g.node_pose(i)
@@ -144,7 +144,7 @@ class Regressor:
     def __call__(
         self, q: np.ndarray, v: np.ndarray, a: np.ndarray, u: np.ndarray, t: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Evaluate the regressor, the remaining terms and the constraint Jacobian.
+        """Return the regressor Y, the terms without unknown parameters, and the constraint Jacobian.
 
         They are Y (N, nq, n), the rest (N, nq) and Dh (N, m, nq), at N samples. Y pi + rest = Dh' lambda: the
         rest does not depend on pi and contains forces and inputs with negative sign. u (N, nu) are inputs of
@@ -160,7 +160,7 @@ class Regressor:
 
 
 class _Bodies(FrameGraph):
-    """Kinematics of a mechanism with symbols as inertias of the bodies.
+    """Symbolic kinematics of a mechanism whose bodies have symbols as masses and inertias.
 
     The symbols are collected in `own`.
     """
@@ -189,7 +189,7 @@ class _Bodies(FrameGraph):
 
 
 class _View:
-    """The same system with other frames."""
+    """View of a system with other frames; all other attributes are those of the system."""
 
     def __init__(self, system: System, nodes: list):
         self._system, self.nodes = system, tuple(nodes)
@@ -199,9 +199,9 @@ class _View:
 
 
 def of_bodies(system: System) -> list[Component]:
-    """Return the forces and potentials, besides gravity, that depend on inertias.
+    """Return the forces and potentials, except gravity, that depend on masses or inertias of bodies.
 
-    Gravity is not among them. Inertias are mass, centre of mass and moments of inertia.
+    Inertias are mass, centre of mass and moments of inertia.
     """
     g, dependent = _Bodies(system), list[Component]()
     numbers = ca.vertcat(*g.own.values(), ca.SX(0, 1))
@@ -216,7 +216,7 @@ def of_bodies(system: System) -> list[Component]:
 
 
 def standard(numbers: np.ndarray) -> np.ndarray:
-    """Return the inertial parameters about the frame's origin (10,).
+    """Convert a body's inertial parameters (10,) from the centre of mass to the frame's origin.
 
     They are mass, first moments and moments of inertia, from mass, centre of mass and moments about it (10,).
     """

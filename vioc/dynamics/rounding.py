@@ -1,4 +1,4 @@
-"""Scales of the rounding errors of constraints: the sizes of terms that cancel.
+"""Scales of the rounding errors of constraints, which are the sizes of the terms that cancel in them.
 
 Maths: docs/maths/midpoint.md, "Redundant constraints".
 """
@@ -20,7 +20,7 @@ NEGLIGIBLE = (
 
 
 class _Displaced(FrameGraph):
-    """Symbolic kinematics in which each frame is displaced and rotated by symbols."""
+    """Symbolic kinematics with a small symbolic displacement and rotation of each frame."""
 
     def __init__(self, graph: FrameGraph):
         self.__dict__.update(vars(graph))
@@ -37,7 +37,7 @@ class _Displaced(FrameGraph):
 
 
 def reaches(graph: FrameGraph) -> list[Any]:
-    """Return the path length from the world to every frame, m, summed along the axes."""
+    """Return for every frame the length of the path from the world to it, m, as a sum along the axes."""
     lengths: list[Any] = []
     for i, node in enumerate(graph.system.nodes):
         way = vec.column(vec.sub(graph.node_pose(i)[1], graph.node_pose(node.parent)[1]))
@@ -46,7 +46,7 @@ def reaches(graph: FrameGraph) -> list[Any]:
 
 
 def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca.SX:
-    """Return scales of the rounding errors of constraints: sizes of cancelling terms.
+    """Return scales (m, 2) of the rounding errors of constraints, the sizes of terms that cancel in them.
 
     The result is (m, 2). The first column, in the units of h, is sum |dh/dp| r + |dh/de| over the frames of
     h, where p is a frame's position, r its reach and e rotates it; the rounding error of h is a few machine

@@ -1,4 +1,4 @@
-"""Initial states of a mechanism from settings by name, such as v.theta=1.
+"""Initial states and inputs of a mechanism from settings by name, such as ``v.theta=1``.
 
 Inputs have the prefix u, as in u.force=2.
 """
@@ -24,7 +24,7 @@ ATTEMPTS = (0.1, 0.3, 1.0, 3.0)  # rad and m: distances of further guesses from 
 
 
 class Start(NamedTuple):
-    """Initial state (nx,), input (nu,), and the report of the constraints if any."""
+    """Initial state (nx,), input (nu,), and a report on the constraints, None without constraints."""
 
     x: np.ndarray
     u: np.ndarray
@@ -35,7 +35,7 @@ Settings = Sequence[tuple[str, float]]
 
 
 def start(f: MechanicalMap | MaximalVI, settings: Settings, guesses: Settings = ()) -> Start:
-    """Return an initial state and input from settings by name.
+    """Return an initial state and an input, given values of variables, velocities and inputs by name.
 
     Names are those of variables (``theta``), velocities (``v.theta``) and inputs (``u.force``). Kinematic
     variables keep their initial values. If there are constraints, they determine the variables that are not
@@ -76,7 +76,7 @@ def _settings(option: str, settings: Settings, known: Sequence[str]) -> dict[str
 
 
 def _consistent(lag: Lagrangian, fixed: dict[str, float], guess: dict[str, float]) -> ConstraintReport:
-    """Find a consistent configuration from a guess, or from random guesses around it."""
+    """Find a configuration that satisfies the constraints, near a guess or near random changes of it."""
     system = lag.system
     try:
         return consistent_configuration(lag, {**guess, **fixed}, fixed=fixed)

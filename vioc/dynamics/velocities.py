@@ -1,4 +1,4 @@
-"""Names of frame velocities, such as ``v.hand:x``.
+"""Names of the velocity components of frames, such as ``v.hand:x``, and their values.
 
 ``v.FRAME:x`` is the rate of ``FRAME:x``, ``w.FRAME:x`` the angular velocity, both in the world's axes;
 ``vb.FRAME:x`` and ``wb.FRAME:x`` are in the frame's own axes.
@@ -18,14 +18,14 @@ UNITS = {"v": "m/s", "w": "rad/s", "vb": "m/s", "wb": "rad/s"}
 
 
 class Velocity(NamedTuple):
-    """One component of a frame's velocity, as named by ``KIND.FRAME:AXIS``."""
+    """One velocity component of a frame, linear or angular, with the name ``KIND.FRAME:AXIS``."""
 
     kind: str
     frame: str
     axis: int
 
     def of(self, k: TermGraph) -> ca.SX:
-        """Return this velocity component as an expression of the kinematics `k`."""
+        """Return the expression of this velocity component in the symbolic kinematics `k`."""
         twist = k.body_velocity(self.frame)
         part = twist[:3] if self.kind[0] == "v" else twist[3:]
         if len(self.kind) == 1:
@@ -38,7 +38,7 @@ class Velocity(NamedTuple):
 
 
 def velocity(name: str, frames: Iterable[str]) -> Velocity | None:
-    """Return the component of a frame's velocity that a name denotes, or None."""
+    """Parse the name of a frame's velocity component, such as ``v.hand:x``; None if the name is another."""
     kind, _, rest = name.partition(".")
     frame, _, axis = rest.rpartition(":")
     known = kind in UNITS and frame in frames and len(axis) == 1 and axis in "xyz"

@@ -1,4 +1,4 @@
-"""Initial guesses for identification: initial states and sensor noise."""
+"""Initial guesses of identification: initial states, and sizes of sensor noise."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def noise_of(records: Sequence[Record], name: str) -> float:
 
 
 def beginning(segments: Segments) -> Trial:
-    """Return the initial guess of all unknowns of an identification.
+    """Return initial values of all unknowns of an identification, as a `Trial`.
 
     Unknown inputs are zero, and parameters are those of the map. If all configurations are measured, or
     follow from constraints, each segment starts at the state of polynomials fitted to them; otherwise it
@@ -115,7 +115,7 @@ def _from_rollout(
 
 class Smooth:
     """Local polynomials fitted to the samples of one measured quantity.
-    The noise decides how many samples each one uses.
+    The noise of the samples decides how many of them each polynomial is fitted to.
     """
 
     def __init__(self, record: Record, name: str, wrapped: bool):
@@ -126,7 +126,7 @@ class Smooth:
         self.noise = float(np.sqrt(np.mean(d**2) / 20))
 
     def near(self, t: float) -> np.ndarray:
-        """Return the coefficients of a polynomial fitted to the samples around time t.
+        """Return the coefficients of the polynomial fitted to the samples near the time t.
 
         It is a polynomial in the time since t; the highest coefficient is first.
         """

@@ -1,4 +1,4 @@
-"""Experiment design: the motion within limits that best determines parameters.
+"""Experiment design: motions within limits that best determine given parameters.
 
 Maths: docs/maths/identification.md, whose equations are numbered (ID).
 """
@@ -60,7 +60,7 @@ class Judged:
 
 
 class Criterion:
-    """Design criterion of an experiment's trajectory, with its exact gradient.
+    """Design criterion as a function of the experiment's trajectory, with gradient.
 
     See (ID-16) to (ID-20).
 
@@ -93,7 +93,7 @@ class Criterion:
         self.sensors = sensors
 
     def _weights(self, run: Trajectory) -> np.ndarray:
-        """Return the inverse covariances of the scheduled measurements at each sample.
+        """Return the inverse covariances of the measurements at a trajectory's samples.
 
         They are V^-1 (N+1, ny, ny), with 0 for quantities that are not measured.
         """
@@ -105,7 +105,7 @@ class Criterion:
 
     def __call__(self, run: Trajectory, slope: bool = True) -> Judged:
         """Return Fisher information and design criterion of a trajectory.
-        With `slope`, the gradient is included.
+        With `slope`, the gradient of the criterion is included.
         """
         f, E, ndx = self.map, self.E, self.map.ndx
         steps = Steps.along(run)
@@ -190,22 +190,22 @@ class Design:
 
     @property
     def std(self) -> dict[str, float]:
-        """Predicted standard deviations of the parameters, infinite if not identifiable."""
+        """Predicted standard deviations of parameters, by name; infinite if undetermined."""
         return self._deviations(self.information)
 
     @property
     def std_before(self) -> dict[str, float]:
-        """Predicted standard deviations of parameters, by name, for the initial guess."""
+        """Predicted standard deviations of the parameters for the initial guess, by name."""
         return self._deviations(self.before)
 
     @property
     def unidentifiable(self) -> list[UnidentifiableDirection]:
-        """Combinations of parameters that the motion does not make identifiable."""
+        """Combinations of parameters that measurements of the motion do not determine."""
         return told(self.information, list(self.values), self.scale).directions
 
     @property
     def condition(self) -> tuple[float, float]:
-        """Condition numbers of the relative information, for guess and designed motion."""
+        """Condition numbers of the information, before and after the design."""
         S = np.outer(self.scale, self.scale)
         return float(np.linalg.cond(self.before * S)), float(np.linalg.cond(self.information * S))
 
@@ -235,7 +235,7 @@ def design(
     tolerance: float = 1e-2,
     **options: Any,
 ) -> Design:
-    """Optimize a motion near a guess, within limits, for identifying parameters.
+    """Optimize a motion so that measurements of it best determine given parameters.
 
     Each step moves the guess along the criterion's exact gradient, and solves for the nearest motion within
     the limits (docs/maths/identification.md, (ID-21)). It ends at a local optimum.
@@ -339,7 +339,7 @@ def design(
 def _nearness(
     f: OneStepMap, run: Trajectory, bounds: Mapping[str, Any]
 ) -> tuple[Cost, np.ndarray, np.ndarray]:
-    """Return a cost of the distance from a given motion, and the ranges that scale it.
+    """Return a cost of the distance to a trajectory, and scales of states and inputs.
 
     The cost is the squared distance in units of the ranges of states and inputs.
     """
@@ -364,7 +364,7 @@ def _nearness(
 
 
 def _nearest(problem: Problem, run: Trajectory, X: np.ndarray, U: np.ndarray) -> Trajectory | None:
-    """Return the motion within the limits nearest to a curve; None if none is found."""
+    """Return the motion within the limits that is nearest to X, U; None if not found."""
     try:
         found = problem.with_cost(problem.cost.with_references(X, U)).solve(
             run.x[0], run, raise_on_failure=False, max_iterations=59

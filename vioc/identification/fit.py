@@ -1,4 +1,4 @@
-"""Damped Gauss-Newton method for multiple shooting in identification.
+"""Damped Gauss-Newton method for the identification problem in multiple shooting.
 
 See (ID-5).
 """
@@ -30,7 +30,7 @@ ROUNDING = 1e-11  # relative reduction of the cost that is rounding
 
 @dataclass
 class Fit:
-    """Result of the Gauss-Newton search for parameters.
+    """Result of the Gauss-Newton search for the parameters and other unknowns.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Fit:
 
 
 def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float) -> Fit:
-    """Minimize half the sum of squared residuals subject to zero defects of segments.
+    """Minimize half the sum of squared residuals, subject to zero defects.
 
     At first defects are treated as measurement errors of their initial size (ID-5a), so that parameters fit
     all segments before these are joined. The search has converged if the predicted reductions of the cost and
@@ -119,7 +119,7 @@ def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float)
 
 
 class _Way:
-    """Damped Gauss-Newton step for all unknowns of an identification.
+    """Damped Gauss-Newton step of all unknowns of an identification, from a trial.
 
     With `loose`, defects have these variances, (ID-5a); without, they are constraints. See (ID-5).
 
@@ -167,7 +167,7 @@ class _Way:
         return found.cost + self._of_gaps(found.gaps)
 
     def corrected(self, there: Prediction) -> np.ndarray:
-        """Return the step with a second-order correction of the defects after it."""
+        """Return the step with a second-order correction for the defects that remain."""
         n = len(self.step)
         return self.step + self._solved(np.concatenate([np.zeros(n), -there.gaps]))[:n]
 
@@ -181,7 +181,7 @@ class _Way:
 
 
 def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tuple[float, float, Trial]:
-    """Return the accepted step length, the reduction of the merit, and the new trial.
+    """Find a step length that reduces the merit; return it with the new trial values.
 
     The length is 0 if no step is accepted.
     """
@@ -207,8 +207,8 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
 
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
-    """Return the parameter change to expect if the step length were halved.
-    It is of first order.
+    """Return the first-order change of the parameters for half the simulation step.
+    The simulation step is that of the map with which motions are predicted.
 
     The change (n,) is a Gauss-Newton step for a simulation with steps of half the length.
     """
@@ -219,7 +219,7 @@ def half_step(segments: Segments, trial: Trial) -> np.ndarray:
 
 def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
     """Factorize the saddle-point matrix [[H, E'], [E, -diag(loose)]].
-    Without `loose`, the last block is 0.
+    H is the Hessian and E the Jacobian of the defects; without `loose`, the last block is 0.
     """
     if not E.shape[0]:
         return splu(sparse.csc_matrix(H))
@@ -227,7 +227,7 @@ def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = No
 
 
 def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Fisher information on the parameters.
+    """Return the Fisher information on the parameters, jointly and one by one.
 
     Returns the information (n, n) if all other unknowns are free and defects are zero, and the information on
     each parameter if all others were known, (n,). Other unknowns that are not identifiable are limited only

@@ -1,4 +1,4 @@
-"""Result of an identification: estimates, uncertainty, and identifiability."""
+"""Result of an identification: estimates, their uncertainty and identifiability."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CORRELATED = 0.2  # correlation of successive residuals above which intervals ar
 
 @dataclass(frozen=True, repr=False)
 class Fitted:
-    """Comparison of a measured record with its prediction.
+    """Measured record and its prediction by the identified map, to compare them.
 
     Attributes
     ----------
@@ -68,12 +68,12 @@ class Fitted:
 
     @property
     def rms(self) -> dict[str, float]:
-        """Root mean square of the prediction errors by name."""
+        """Root mean square of the prediction errors, by the measured quantity's name."""
         return {n: float(np.sqrt(np.nanmean(e**2))) for n, e in zip(self.names, self.errors.T, strict=True)}
 
     @property
     def whiteness(self) -> dict[str, float]:
-        """Correlation of successive prediction errors by name; near 0 for white noise."""
+        """Correlation of successive prediction errors, by name; near 0 for white noise."""
         found = {}
         for n, e in zip(self.names, self.errors.T, strict=True):
             pairs = np.stack([e[:-1], e[1:]])[:, np.isfinite(e[:-1]) & np.isfinite(e[1:])]
@@ -83,7 +83,7 @@ class Fitted:
 
     @property
     def share(self) -> dict[str, float]:
-        """Fraction of the measured variance that is explained, by name; 1 is all."""
+        """Fraction of the measurements' variance that the prediction explains, by name."""
         spread = np.nanvar(self.measured, axis=0)
         errors = np.nanmean(self.errors**2, axis=0)
         return {
@@ -168,7 +168,7 @@ class Identification:
         method: str,
         seconds: float,
     ) -> Identification:
-        """Return the identification result of a Gauss-Newton search."""
+        """Return the identification result that belongs to a Gauss-Newton search."""
         unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
         theta = unknowns.at(trial.z)[0]
         knows = told(information[0], unknowns.names, _scales(unknowns, theta), information[1])
@@ -212,17 +212,19 @@ class Identification:
 
     @property
     def std(self) -> dict[str, float]:
-        """Standard deviations of the estimates by name; infinite if not identifiable."""
+        """Standard deviations of the estimates, by name; infinite for unidentifiable ones."""
         return {n: float(s) for n, s in zip(self.values, np.sqrt(np.diag(self.covariance)), strict=True)}
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Return confidence intervals by name, for white residuals as large as the noise."""
+        """Return confidence intervals of the parameters, by name.
+        They are valid if residuals are white and as large as the noise.
+        """
         k = float(ndtri(0.5 + level / 2))
         return {n: (v - k * self.std[n], v + k * self.std[n]) for n, v in self.values.items()}
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Physical consistency by body: True if its ten inertial parameters are physical."""
+        """Physical consistency of each body's inertia, by name: True if it is possible."""
         return {n: consistent(numbers) for n, numbers in self._inertias().items()}
 
     def _inertias(self) -> dict[str, np.ndarray]:
@@ -235,7 +237,7 @@ class Identification:
 
     @property
     def doubts(self) -> list[str]:
-        """Reasons why intervals may be too short or values wrong; empty if there are none."""
+        """Reasons why intervals may be too short or estimates wrong; empty without any."""
         found = [] if self.converged else [f"the search has not converged: {self.verdict}"]
         if self._exact:
             found.append(
@@ -268,14 +270,14 @@ class Identification:
 
     @property
     def _exact(self) -> bool:
-        """True if noise was estimated, and is so small that it is only rounding."""
+        """True if the estimated noise is so small that it consists of rounding errors."""
         if self.told:
             return False
         largest = np.max([np.nanmax(np.abs(f.measured), axis=0) for f in self.fits], axis=0)
         return bool(np.all(list(self.noise.values()) <= ROUNDING * np.maximum(largest, 1.0)))
 
     def _strange(self) -> list[str]:
-        """Return warnings about bodies whose inertia is degenerate or not physical."""
+        """Return warnings about bodies whose inertia is degenerate or impossible."""
         found = []
         for n, numbers in self._inertias().items():
             if flat(numbers) and any(np.isfinite(self.std[p]) for p in self.whole.get(n, ())):
@@ -283,7 +285,7 @@ class Identification:
         return found + [f"the inertia of {n} is not physical" for n, fine in self.bodies.items() if not fine]
 
     def validate(self, records: Record | Sequence[Any] | Any) -> list[Fitted]:
-        """Return predictions for records that were not used in the fit.
+        """Return predictions of further records, which were not used in the fit.
 
         Only their initial states are fitted.
 
@@ -335,7 +337,7 @@ class Identification:
 
 
 def _scales(unknowns: ParameterCoordinates, theta: np.ndarray) -> np.ndarray:
-    """Return the scales of the parameters for relative errors.
+    """Return the scales of the parameters by which errors are relative.
 
     They are the magnitudes of estimated values. Complete inertias, delays, biases and values of 0 have the
     scales of `unknowns`.

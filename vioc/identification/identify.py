@@ -1,4 +1,4 @@
-"""Estimation of a map's parameters from records of its motions."""
+"""Estimation of a map's parameters from measured records of its motions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def identify(
     max_iterations: int = 300,
     tolerance: float = 1e-3,
 ) -> Identification:
-    """Estimate the parameters with which a map's motions fit measurements best.
+    """Estimate the parameters of a map for which its motions best fit measurements.
 
     It minimizes half the sum of squares of (predicted - measured) / standard deviation over parameters,
     initial states of records and unknown inputs, with exact derivatives of the map
@@ -144,18 +144,18 @@ def identify(
 
 
 def _noisy(noise: Any) -> tuple[str, ...]:
-    """Return the names of the measured quantities whose noise is given."""
+    """Return the names of the measured quantities for which noise is given."""
     return noise.names if isinstance(noise, Measurement) else tuple(noise or ())
 
 
 def _named(f: OneStepMap, record: Record) -> Record:
-    """Return a record in which quantities have their full names."""
+    """Return the record with the full names of its quantities."""
     measured = {quantity_name(f, n, f"{record.name}: measured"): v for n, v in record.measured.items()}
     return Record(record.t, measured, record.inputs, record.start, record.known, record.name)
 
 
 def _sensors(f: OneStepMap, records: Sequence[Record], noise: Any) -> tuple[Measurement, bool]:
-    """Return the measurement model, and True if its noise was given."""
+    """Return the measurement model, and a flag that is True if its noise was given."""
     names = tuple(dict.fromkeys(n for r in records for n in r.measured))
     if noise is None:
         return Measurement(f, {n: noise_of(records, n) ** 2 for n in names}), False
@@ -171,7 +171,7 @@ def _wrapped(sensors: Measurement) -> list[str]:
 
 
 def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
-    """Return the mean squared residual of each quantity, in the square of its unit."""
+    """Return the mean squared residual of each measured quantity, in its unit squared."""
     present = np.concatenate([np.isfinite(y) for y in segments.y])
     which = np.broadcast_to(np.arange(present.shape[1]), present.shape)[present]
     found = {}
@@ -183,7 +183,7 @@ def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
 
 
 def _free(segments: Segments, prediction: Any) -> int:
-    """Return the number of unknowns less the number of defect equations."""
+    """Return the number of unknowns minus the number of defect equations."""
     return prediction.J.shape[1] - prediction.E.shape[0]
 
 

@@ -1,4 +1,4 @@
-"""Physical inertias of rigid bodies, by Cholesky factors of their second moments.
+"""Physically consistent inertias of bodies, by Cholesky factors of second moments.
 
 The ten inertial parameters of a body are its mass m, centre of mass c (3), and inertia about it Ixx, Iyy,
 Izz, Ixy, Ixz, Iyz. Its second moments S = tr(I)/2 1 - I are positive definite if and only if I is positive
@@ -20,7 +20,7 @@ PAIRS = ((0, 1), (0, 2), (1, 2))
 
 
 def moments(numbers: np.ndarray) -> np.ndarray:
-    """Return the second moments of mass (3, 3) about a body's centre of mass, kg m^2.
+    """Return the second moments (3, 3) of a body's mass about its centre, kg m^2.
 
     `numbers` (10,) are its ten inertial parameters.
     """
@@ -31,8 +31,8 @@ def moments(numbers: np.ndarray) -> np.ndarray:
 
 
 def consistent(numbers: np.ndarray, slack: float = 1e-9) -> bool:
-    """Return True if a body's ten inertial parameters are physical.
-    The mass m and the matrix S of second moments must be >= 0.
+    """Return whether a body's ten inertial parameters are physically possible.
+    The mass and the matrix of second moments of mass must be >= 0.
 
     S are the second moments; `slack` times the largest one is tolerated. Bodies without extent (point
     masses), in a plane or on a line are physical; so is a rotor without mass.
@@ -42,7 +42,7 @@ def consistent(numbers: np.ndarray, slack: float = 1e-9) -> bool:
 
 
 def body_numbers(z: ca.SX) -> ca.SX:
-    """Return a body's ten inertial parameters from unconstrained coordinates.
+    """Return a body's ten inertial parameters as functions of coordinates z (10,).
 
     The coordinates are (log m, c, L11, L22, L33, L21, L31, L32). See (ID-9).
     """
@@ -65,7 +65,7 @@ def extent(numbers: np.ndarray) -> float:
 
 
 def body_coordinates(numbers: Any, length: float) -> np.ndarray:
-    """Return the unconstrained coordinates (10,) of a body's ten inertial parameters.
+    """Return the free coordinates (10,) of a body's ten inertial parameters.
 
     This is the inverse of `body_numbers`. A point mass is given a small extent, relative to the mechanism's
     `length`.
@@ -84,13 +84,13 @@ def body_coordinates(numbers: Any, length: float) -> np.ndarray:
 
 
 def flat(numbers: np.ndarray) -> bool:
-    """Return True if a body has extent in fewer than three directions."""
+    """Return whether a body's mass has no extent in at least one direction."""
     sizes = np.linalg.eigvalsh(moments(numbers))
     return bool(sizes[0] <= FLAT * sizes[-1])
 
 
 def size_of(numbers: np.ndarray, length: float) -> np.ndarray:
-    """Return typical magnitudes of a body's ten inertial parameters, to scale errors.
+    """Return typical magnitudes (10,) of a body's inertial parameters, as scales.
 
     They are mass, radius of gyration and largest moment. The radius of a point mass is a small fraction of
     the mechanism's length.

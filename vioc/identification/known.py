@@ -1,4 +1,4 @@
-"""Checks that forces of known magnitude make inertial parameters identifiable.
+"""Checks for forces of known magnitude, without which only ratios are determined.
 
 `base_parameters` uses them: without a known force the equations determine only ratios.
 """
@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 
 def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float) -> None:
-    """Raise ValueError if no force of known magnitude acts on a group of variables.
+    """Raise ValueError if no known force acts on a group of coupled variables.
 
     The group's equations are not coupled to others. `rows` are the variables' names, W and y the equations.
     """
@@ -30,8 +30,8 @@ def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float)
 
 
 def by_own_gain(regressor: Any, parts: Sequence[Any], y: np.ndarray, rows: Sequence[str]) -> tuple[str, ...]:
-    """Return the variables on which no force of known magnitude acts.
-    Only inputs of unknown gain drive them.
+    """Return the variables that only inputs with unknown gains drive.
+    No force of known magnitude acts on them.
     """
     driven = np.zeros(len(rows), bool)
     for m in parts:

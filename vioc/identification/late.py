@@ -14,7 +14,7 @@ BACK = 1e-4  # interval of a function's difference quotient, over the step lengt
 
 
 class Late:
-    """Input signal with a delay, evaluated earlier than the step it acts in.
+    """Input signal with a delay, evaluated at times before the steps in which it acts.
 
     See (ID-6).
 
@@ -43,7 +43,7 @@ class Late:
         self._areas = np.concatenate([[0.0], np.cumsum(areas)])
 
     def means(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the signal's means over steps, and their derivatives by the delay.
+        """Return the means (N,) of the signal over N steps, and derivatives by the delay.
 
         The steps are between the times `ends` (N+1,); the results are (N,).
         """
@@ -68,7 +68,7 @@ class Late:
         return value, -self._slopes[i] * within
 
     def _at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return indices of the samples before given times, times since them, and values.
+        """Return, for given times, index of the last sample, time since it, and value.
 
         Before the first sample, the first sample is used.
         """
@@ -78,11 +78,11 @@ class Late:
         return i, past, self._starts[i] + self._slopes[i] * past
 
     def _asked(self, times: np.ndarray) -> np.ndarray:
-        """Return the values, at given times, of a signal that is a function of time."""
+        """Return the values at given times of a signal that is a function of time."""
         return sample(self.function, np.maximum(times, self._first).ravel(), self.what).reshape(times.shape)
 
     def _lobatto(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return the signal's integrals from a to b by Lobatto quadrature.
+        """Return the signal's integrals from times a to times b, by Lobatto quadrature.
 
         The integrals are (n,); the second result is the largest value at the nodes. The nodes include the
         ends, so a jump between them is detected.
@@ -92,7 +92,7 @@ class Late:
         return half * (u @ WEIGHTS), float(np.abs(u).max(initial=0.0))
 
     def _quadrature(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return the signal's integrals from a to b (n,) by adaptive bisection."""
+        """Return the signal's integrals (n,) from times a to times b, adaptively."""
         total, step, which = np.zeros(len(a)), b - a, np.arange(len(a))
         whole, largest = self._lobatto(a, b)
         for _ in range(HALVINGS):

@@ -1,4 +1,4 @@
-"""Coordinates for estimated parameters, in which every value is physical."""
+"""Coordinates of estimated parameters in which every value is physically possible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELAY = "delay."
 
 
 class ParameterCoordinates:
-    """Unconstrained coordinates z of the estimated parameters theta(z).
+    """Free coordinates z, of which the estimated parameters theta(z) are functions.
 
     Parameters include delays and biases. Coordinates of a body whose ten inertial parameters are all
     estimated are Cholesky factors of its second moments. Masses and moments of other bodies, and bounded
@@ -131,14 +131,14 @@ class ParameterCoordinates:
         return len(self.start)
 
     def size(self, z: np.ndarray) -> np.ndarray:
-        """Return typical changes (n,) of the coordinates z of the parameters.
-        That of a logarithm is 1, a factor e.
+        """Return typical changes (n,) of the coordinates z, as scales.
+        That of a logarithm is 1, which changes its parameter by a factor e.
         """
         least = self._least[: len(self)]
         return np.where(least > 0, np.maximum(np.abs(z), least), 1.0)
 
     def at(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the parameters theta (n,) at coordinates z, and the derivative (n, n)."""
+        """Return the parameters theta(z) (n,), and their derivative (n, n) by z."""
         if self.held is not None or not len(self):
             theta = np.zeros(0) if self.held is None else self.held
             return theta, np.zeros((len(theta), 0))
@@ -146,7 +146,7 @@ class ParameterCoordinates:
         return value[:, 0], J
 
     def of(self, theta: np.ndarray, prefix: str = "") -> dict[str, float]:
-        """Return the values of the map's parameters, or of those with a prefix, by name.
+        """Return values by name of the map's parameters, or of those with a prefix.
 
         The prefix is removed.
         """
@@ -157,14 +157,14 @@ class ParameterCoordinates:
 
 
 def _sides(name: str, value: Any) -> tuple[float | None, float | None]:
-    """Return lower and upper bound of a parameter, with None for no bound."""
+    """Return lower and upper bound of a parameter, each None if there is no bound."""
     sides = (float(side[0]) for side in limits(value, 1, f"bounds on {name}", number="symmetric"))
     low, high = (side if np.isfinite(side) else None for side in sides)
     return low, high
 
 
 def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> tuple[Any, float]:
-    """Return a bounded parameter as a function of an unbounded z, and its present z."""
+    """Return a bounded parameter as a function of a free z, and its present z."""
     if low is None and high is None:
         return z, value
     if low is not None and high is not None:
@@ -177,7 +177,7 @@ def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> t
 
 
 def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
-    """Return the names of parameters on which each body's inertial parameters depend."""
+    """Return, for each body, the parameters on which its ten inertial numbers depend."""
     theta, names = f.symbols.parameters, list(f.parameters)
     found = {}
     for body, numbers in f.mechanism.inertias().items():
@@ -191,7 +191,7 @@ def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
 
 
 def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the bodies whose inertial parameters are all estimated, each by itself.
+    """Return bodies whose ten inertial numbers are ten separate estimated parameters.
 
     No other inertial parameter may depend on these estimated parameters.
     """
@@ -211,5 +211,5 @@ def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[st
 
 
 def _positive(f: OneStepMap) -> set[str]:
-    """Return names of parameters that are masses or principal elements of inertias."""
+    """Return the names of parameters that are masses or diagonal entries of inertias."""
     return {n for rows in _entries(f).values() for row in (rows[0], *rows[4:7]) for n in row}

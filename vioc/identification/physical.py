@@ -1,4 +1,4 @@
-"""Physical inertias of bodies that have the identified base parameters.
+"""Physically consistent inertias that have given, identified base parameters.
 
 See (ID-15).
 """
@@ -20,7 +20,7 @@ ROUNDING = 1e-8  # relative length below which a length in the equations is roun
 
 
 def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
-    """Return a typical length of a mechanism: the largest extent of its bodies.
+    """Return a typical length of a mechanism, m: the largest extent of its bodies.
 
     `numbers` (n, 10) are the bodies' inertial parameters. Extents are about the origins of their frames. If
     all bodies are points at these origins, the length is the shortest arm in the equations Y (N, nq, n): for
@@ -38,7 +38,7 @@ def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
 def physical_set(
     regressor: Any, base: np.ndarray, values: np.ndarray, R: np.ndarray, length: float, reach: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
-    """Return physical inertial parameters that have given base parameters.
+    """Return physically possible inertial parameters for given base parameters.
 
     Returns all parameters, those of each body, and the root mean square deviation of their combinations from
     the given ones. The set is near the initial guess. Distances are relative to the guessed masses, to

@@ -1,4 +1,4 @@
-"""Records of measured motions for identification: measurements and inputs."""
+"""Records of measured motions, with measurements and inputs, for identification."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FITS = 1e-9  # largest distance of a sample from the end of a step, over the ste
 
 @dataclass(frozen=True)
 class Record:
-    """Measured motion: samples of quantities, inputs, and the initial state.
+    """Measured motion: times, measurements, inputs, and the initial state if known.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Record:
 
     @staticmethod
     def of(run: Any, names: Sequence[str] = (), name: str = "record") -> Record:
-        """Return the record of a simulated run, or of any object with a trajectory.
+        """Make a record from a simulated trajectory, or from an object that has one.
 
         Inputs are the applied ones. Measurements of a `LoopRun` with an observer are those of its sensors;
         otherwise they are exact quantities, those of `names`, by default configurations, or states of a map
@@ -100,7 +100,7 @@ class Record:
         return Record(found.t, measured, inputs, start, name=name)
 
     def __len__(self) -> int:
-        """Return the number of samples K."""
+        """Return the number K of samples."""
         return len(self.t)
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class Record:
         return f"Record({self.name!r}: {len(self)} samples, {span}, measured {measured}; inputs {inputs})"
 
     def part(self, first: float, last: float) -> Record:
-        """Return the part of the record between two times, s.
+        """Return the part of the record between the times `first` and `last`, s.
 
         Its initial state is known only if it is that of the whole record.
         """
@@ -131,7 +131,7 @@ class Record:
 
 
 def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
-    """Return a list of records, from records, simulated runs or a batch.
+    """Return a list of records, given records, simulated trajectories or a batch.
 
     `Record.of` converts the runs.
     """
@@ -148,7 +148,7 @@ def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
 
 
 class SimulationGrid:
-    """Time steps with which a record is simulated.
+    """Time steps with which a measured record is simulated.
 
     Steps between two samples are equal and not longer than `dt`; each is divided into `parts`.
 
@@ -183,7 +183,7 @@ class SimulationGrid:
                 self._fixed[:, f.input_names.index(n)] = self._held(n)
 
     def _signal(self, name: str) -> tuple[Any, np.ndarray, str]:
-        """Return a checked input signal, its sample times, and its name in messages."""
+        """Return an input's checked signal, its sample times, and its name in messages."""
         if name not in self.signals:
             raise ValueError(f"{self.record.name}: the delay of {name!r} needs its signal")
         value, t, what = self.signals[name], self.record.t, f"{self.record.name}: input {name!r}"
@@ -197,7 +197,7 @@ class SimulationGrid:
         return sample(values, t[-len(values) :], what), t, what
 
     def _held(self, name: str) -> np.ndarray:
-        """Return the values (N,) of an input in every step."""
+        """Return the values (N,) of an input in the N simulation steps."""
         value, t, what = self._signal(name)
         ends = name.startswith(PRESCRIBED)
         times = self.ends[1:] if ends else (self.ends[1:] + self.ends[:-1]) / 2
@@ -206,7 +206,7 @@ class SimulationGrid:
         return np.interp(times, t, value) if len(value) == len(t) else np.repeat(value, np.diff(self.at))
 
     def inputs(self, delays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the inputs in every step, and their derivative by the delays.
+        """Return the inputs in all steps, for given delays, and derivatives by the delays.
 
         Shapes (N, nu), (N, nu, number of delays). See (ID-6).
         """
@@ -218,7 +218,7 @@ class SimulationGrid:
         return U, D
 
     def run(self, f: OneStepMap, start: np.ndarray, U: np.ndarray, first: int = 0) -> Trajectory:
-        """Simulate from step `first` on, with the steps of this grid.
+        """Simulate a map from step `first` on, with the step lengths of this grid.
 
         The inputs U are (steps, nu). Forces that depend on time act at their recorded times, whatever the
         map's own step length.
@@ -230,7 +230,7 @@ class SimulationGrid:
             return f.run(start, U, k0, self.lengths[some], t=self.ends[:-1][some])
 
     def hats(self, knots: int) -> np.ndarray:
-        """Return hat functions (N, knots) of equally spaced knots, in the middle of steps."""
+        """Return hat functions (N, knots) of equal knot distance, at the middles of steps."""
         middle = (self.ends[1:] + self.ends[:-1]) / 2
         places = np.linspace(self.ends[0], self.ends[-1], knots) if knots > 1 else self.ends[:1]
         return np.stack([np.interp(middle, places, e) for e in np.eye(knots)], axis=1)

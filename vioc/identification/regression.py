@@ -1,4 +1,4 @@
-"""Identification of base parameters by linear regression.
+"""Identification of base parameters by a linear least-squares problem.
 
 See (ID-12) to (ID-15).
 """
@@ -48,7 +48,7 @@ class SmoothMotion:
 
 
 def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
-    """Return a smooth motion: quintic splines fitted to a record by least squares.
+    """Fit quintic splines to a record by least squares, and return the motion.
 
     `knots` is the interval between knots, s. Two such intervals at either end are omitted.
     """
@@ -83,7 +83,7 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
 
 
 def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
-    """Return a signal's values at the samples; the mean of both sides where it jumps.
+    """Return the values of a signal at the samples, the mean of both sides at a jump.
 
     Signals that are constant between samples jump at the samples.
     """
@@ -95,7 +95,7 @@ def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Torques:
-    """Generalized forces of a record's inputs, and those predicted from its motion.
+    """Generalized forces of a record's inputs, and their prediction from its motion.
 
     They are (N, nd) at the times `t`.
     """
@@ -107,7 +107,7 @@ class Torques:
 
     @property
     def relative(self) -> dict[str, float]:
-        """Relative RMS prediction error of the generalized forces, by variable."""
+        """RMS prediction error of forces, relative to the measured forces, by variable."""
         size = np.sqrt(np.mean(self.measured**2, axis=0))
         error = np.sqrt(np.mean((self.predicted - self.measured) ** 2, axis=0))
         return {n: float(e / s) for n, e, s in zip(self.names, error, size, strict=True) if s > 0}
@@ -115,7 +115,7 @@ class Torques:
 
 @dataclass(frozen=True, repr=False)
 class BaseParameters:
-    """Result of `base_parameters`: identifiable combinations of inertial parameters.
+    """Result of `base_parameters`: estimated combinations of inertial parameters.
 
     Attributes
     ----------
@@ -167,18 +167,18 @@ class BaseParameters:
         return np.sqrt(np.diag(self.covariance))
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Return confidence intervals of the base parameters by name, for white residuals."""
+        """Return confidence intervals of base parameters, by name, for white residuals."""
         k = float(ndtri(0.5 + level / 2))
         rows = zip(self.names, self.values, k * self.std, strict=True)
         return {n: (float(v - s), float(v + s)) for n, v, s in rows}
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Physical consistency by body: True if its ten inertial parameters are physical."""
+        """Physical consistency of each body's inertia, by name: True if it is possible."""
         return {n: consistent(v) for n, v in self.numbers.items()}
 
     def validate(self, record: Any, physical: bool = True) -> Torques:
-        """Return the forces of a record not used in the fit, and their prediction.
+        """Return the forces of a further record, and their prediction from its motion.
 
         The prediction uses the record's motion and the physical set, or the base parameters. For loops it
         contains only the components of forces that move them. If gains were estimated, the forces of inputs
@@ -318,7 +318,7 @@ def base_parameters(
 def _projected(
     Y: np.ndarray, rest: np.ndarray, Dh: np.ndarray, arms: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the equations of motion without constraint forces.
+    """Return the regressor's equations projected so that constraint forces vanish.
 
     They are projected onto the directions that the constraints leave free. At each sample the basis of these
     directions is orthonormal in variables divided by `arms`, so that units do not matter.
@@ -330,14 +330,14 @@ def _projected(
 
 
 def _weights(regressor: Any, length: float) -> np.ndarray:
-    """Return scales (n,) that make the columns of the regressor comparable."""
+    """Return scales (n,) of the regressor's columns, which make them comparable."""
     ten = max(regressor.numbers[:, 0], default=1.0) * length**TEN
     sizes = np.abs(regressor.start[len(regressor.names) - len(regressor.linear) :])
     return np.concatenate([np.tile(ten, len(regressor.bodies)), sizes])
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the value of each parameter that alone would explain all measurements.
+    """Return for each parameter the value that would explain all forces alone.
 
     It is 0 for a parameter without effect. The shape is (n,).
     """
@@ -346,7 +346,7 @@ def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _left(Dh: np.ndarray) -> np.ndarray | None:
-    """Return an orthonormal basis of the directions that constraints leave free.
+    """Return an orthonormal basis of the directions in which constraints allow motion.
 
     The rows (N, r, nd) are orthonormal. Returns None without constraints.
     """
@@ -357,7 +357,7 @@ def _left(Dh: np.ndarray) -> np.ndarray | None:
 
 
 def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: np.ndarray) -> np.ndarray:
-    """Return the equations of a tree at random states, to find their structural rank.
+    """Return regressor matrices of a tree at random states, for their structural rank.
 
     States are as large as those of the records; metres are scaled by `arms` (nq,). Inputs, prescribed motions
     and times are within the records' ranges, so that constants stay constant.
@@ -379,7 +379,7 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return linearly independent columns of a matrix, and the rest as combinations.
+    """Return independent columns of a matrix, and the others as combinations of them.
 
     Returns the indices (r,) of independent columns of W and the coefficients K (r, others) of the others.
     `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last

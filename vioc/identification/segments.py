@@ -1,4 +1,4 @@
-"""Multiple shooting of records: residuals and defects of trial values."""
+"""Residuals and defects of trial values, for multiple shooting of records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """Trial values of all unknowns of an identification.
+    """Trial values of all unknowns: parameters, inputs and initial states of segments.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Trial:
 
 @dataclass
 class Prediction:
-    """Predicted measurements of all records for trial values, and their residuals.
+    """Measurements of all records predicted for trial values, with residuals.
 
     Attributes
     ----------
@@ -82,12 +82,12 @@ class Prediction:
 
     @property
     def cost(self) -> float:
-        """Cost of the prediction: half the sum of squared residuals."""
+        """Half the sum of squared residuals, which the identification minimizes."""
         return 0.5 * float(self.residuals @ self.residuals)
 
 
 class Segments:
-    """Records divided into segments for multiple shooting.
+    """Records divided into segments, whose initial states are unknowns.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Segments:
         return int(sum(np.isfinite(y).sum() for y in self.y))
 
     def map_at(self, z: np.ndarray) -> OneStepMap:
-        """Return the map with the parameters at coordinates z.
+        """Return the map with the parameter values at the coordinates z.
 
         Raises `StepError` if a parameter is not finite or a body is not physical.
         """
@@ -170,7 +170,7 @@ class Segments:
         return np.eye(len(self.unknowns)) if self.plainly else self.unknowns.at(z)[1]
 
     def inputs(self, trial: Trial, record: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return a record's inputs in every step, and their derivatives by the unknowns.
+        """Return the inputs of a record in all steps, and derivatives by the unknowns.
 
         Shapes (N, nu), (N, nu, nz + nc); the unknowns are (z, c).
         """
@@ -189,7 +189,7 @@ class Segments:
         return U, D
 
     def moved(self, trial: Trial, step: np.ndarray, bases: Sequence[np.ndarray]) -> Trial:
-        """Return the trial values after a step (n,), with starts that obey constraints."""
+        """Return trial values after a step; initial states satisfy the constraints."""
         z, c = trial.z + step[: self.nz], trial.c + step[self.nz : self.nz + self.nc]
         nodes, at, f = trial.nodes.copy(), self.nz + self.nc, self.map_at(z)
         for j, T in enumerate(bases):
@@ -200,7 +200,7 @@ class Segments:
         return Trial(z, c, nodes)
 
     def predict(self, trial: Trial, derivatives: bool = True) -> Prediction:
-        """Return the prediction of trial values; `StepError` if a segment has no motion."""
+        """Return predictions for trial values; `StepError` if a segment has no motion."""
         f = self.map_at(trial.z)
         drives = [self.inputs(trial, r) for r in range(len(self.grids))]
         runs = []
@@ -234,8 +234,8 @@ class Segments:
         return found
 
     def _bases(self, f: OneStepMap, trial: Trial) -> list[np.ndarray]:
-        """Return a basis of free directions of each segment's initial state.
-        A known state has none.
+        """Return a basis, for each segment, of possible changes of its initial state.
+        It is empty for a known initial state.
         """
         found = []
         for (r, a, _), x in zip(self.pieces, trial.nodes, strict=True):
@@ -245,7 +245,7 @@ class Segments:
         return found
 
     def _joints(self) -> list[int]:
-        """Return the indices of segments that continue the preceding segment."""
+        """Return the indices of those segments that continue the preceding segment."""
         return [j for j in range(1, len(self.pieces)) if self.pieces[j].first > 0]
 
     def _gaps(
@@ -255,7 +255,7 @@ class Segments:
         return np.concatenate(found) if found else np.zeros(0)
 
     def seamless(self, trial: Trial, found: Prediction) -> Trial:
-        """Remove differences between segments that do not affect the motion.
+        """Remove jumps between segments that do not change the predicted motion.
 
         Returns trial values with the same motions, in which the end of a segment and the next initial state
         agree in directions without effect on the motion (momenta across constraints). Bases rotate with
@@ -274,7 +274,7 @@ class Segments:
         return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
-        """Return the mean squares (g,) of the defects between segments; None without any."""
+        """Return mean squares (g,) of the defects between segments; None without defects."""
         joints = self._joints()
         if not joints or not found.gaps.any():
             return None
@@ -285,7 +285,7 @@ class Segments:
         return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
 
     def sizes(self, bases: Sequence[np.ndarray], diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return scales for the unknowns and for the defects.
+        """Return scales of the unknowns, and scales of the defects.
 
         They are lower bounds (n,) of the information's diagonal, and deviations (g,) of defects. Quantities
         of different kinds are scaled separately: the unit of a momentum is not relevant to an angle.
@@ -303,7 +303,7 @@ class Segments:
         return np.concatenate(least), np.sqrt(np.concatenate(gaps)) if gaps else np.zeros(0)
 
     def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
-        """Return derivatives of the states of all segments by the unknowns.
+        """Return derivatives of the states in all segments with respect to the unknowns.
 
         The unknowns are (coordinates of the segment's initial state, z, c); shapes (steps + 1, ndx, ...). The
         second result is the number of columns for the initial state. See (ID-3).
@@ -367,7 +367,7 @@ class Segments:
 
 
 def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
-    """Return a segment's derivatives as a sparse Jacobian by all unknowns.
+    """Return a segment's Jacobian as a sparse matrix with columns for all unknowns.
 
     Columns [0, w) belong to the common unknowns, those from `at` to the segment's initial state.
     """

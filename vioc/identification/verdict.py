@@ -1,4 +1,4 @@
-"""Identifiability of parameters from Fisher information."""
+"""Analysis of the Fisher information: which parameters are identifiable."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class UnidentifiableDirection:
 
 @dataclass(frozen=True)
 class Told:
-    """Identifiability of parameters: their covariance, and undetermined directions.
+    """Identifiability of parameters: covariance, and combinations not determined.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Told:
 def told(
     information: np.ndarray, names: Sequence[str], scale: np.ndarray, alone: np.ndarray | None = None
 ) -> Told:
-    """Return which parameters are identifiable, from the Fisher information.
+    """Analyze the Fisher information, and return which parameters are identifiable.
 
     The information is in the units of the parameters; `scale` (n,) makes errors relative. `alone` (n,) is the
     information on each parameter if all other unknowns were known, if that is more. See (ID-11).
@@ -100,8 +100,8 @@ def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
 
 
 def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
-    """Return parameters that would make all others identifiable if they were known.
-    The columns of N (n, k) are the directions that are not identifiable.
+    """Return a set of parameters that, if known, make all others identifiable.
+    The columns of N (n, k) span the directions that are not identifiable.
     """
     if not N.shape[1]:
         return ()
@@ -112,7 +112,7 @@ def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
 def _directions(
     N: np.ndarray, names: Sequence[str], scale: np.ndarray, information: np.ndarray
 ) -> list[UnidentifiableDirection]:
-    """Return unidentifiable directions, in each of which few parameters change.
+    """Return a basis of the unidentifiable directions, with few parameters in each.
 
     They are a basis of N (n, k); each of k pivot parameters changes in one direction only.
     """

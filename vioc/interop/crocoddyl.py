@@ -1,4 +1,4 @@
-"""Maps, costs and limits as Crocoddyl action models.
+"""Crocoddyl action models made from maps, costs and limits.
 
     problem = shooting_problem(f, cost, x0, steps)
     solver = crocoddyl.SolverFDDP(problem)
@@ -156,7 +156,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
 
 
 class SampleLimits:
-    """Limits of one sample as inequalities g in [lower, upper] and equations h = 0.
+    """Limits of one sample, as inequalities lower <= g <= upper and equations h = 0.
 
     Attributes
     ----------
@@ -198,12 +198,12 @@ class SampleLimits:
         self.lower, self.upper = np.array(sides).reshape(-1, 2).T.copy()
 
     def values(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the limited quantities g, h at (x, u, multipliers, parameters, dt)."""
+        """Return the values of the inequalities g and the equations h of one sample."""
         g, h = self._values(*args)
         return g.full()[:, 0], h.full()[:, 0]
 
     def jacobians(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Jacobians of the limited quantities g and h by (x, u, multipliers)."""
+        """Return the Jacobians of inequalities g and equations h by (x, u, multipliers)."""
         G, H = self._first(*args)
         return G.full(), H.full()
 
@@ -254,7 +254,7 @@ def shooting_problem(
 
 
 def trajectory(f: OneStepMap, solver: Any) -> Trajectory:
-    """Return the rollout of a Crocoddyl solver's inputs on the map itself."""
+    """Return the rollout of the map `f` with the inputs that a Crocoddyl solver found."""
     return f.rollout(np.array(solver.problem.x0), np.array([np.array(u) for u in solver.us]))
 
 

@@ -1,4 +1,4 @@
-"""Maps as discrete-time systems of Drake; needs the package ``drake``."""
+"""Drake systems with discrete time, made from maps; needs the package ``drake``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class MapSystem(LeafSystem):
-    """Drake system of a map, with the ports ``input`` (nu,) and ``state`` (nx,).
+    """Drake system of a map, with an ``input`` port (nu,) and a ``state`` port (nx,).
 
     It is updated every dt.
 

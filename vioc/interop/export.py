@@ -28,7 +28,7 @@ ARGUMENTS = ("x", "u", "t", "dt", "parameters")
 
 
 class Exported(NamedTuple):
-    """Functions of a map read from a file.
+    """Names and CasADi functions of a map, read from a file.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Exported(NamedTuple):
 
 
 def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca.Function]:
-    """Return the step and its derivatives as CasADi functions independent of vioc.
+    """Return CasADi functions of a map's step and derivatives, independent of vioc.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca
 
 
 def save_functions(f: OneStepMap, path: str | os.PathLike[str], *, second_order: bool = False) -> Path:
-    """Write the step of a map, its derivatives and its names to one JSON file.
+    """Write the CasADi functions of a map's step and its names to one JSON file.
 
     It is read by `load_functions`, or by CasADi alone:
     ``casadi.Function.deserialize(json.load(open(path))["functions"]["step"])`` in Python, and similarly in
@@ -125,7 +125,7 @@ def save_functions(f: OneStepMap, path: str | os.PathLike[str], *, second_order:
 
 
 def load_functions(path: str | os.PathLike[str]) -> Exported:
-    """Read exported functions of a map from a file; FileFormatError if damaged.
+    """Read the CasADi functions of an exported map; FileFormatError if damaged.
 
     `save_functions` writes such files.
     """

@@ -1,4 +1,4 @@
-"""Conversion of maps and gains to and from python-control.
+"""Conversion of maps and gains to the package python-control, and back.
 
 It needs the extra ``vioc[interop]``. Signals are matched by name, never by index.
 """
@@ -20,7 +20,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def state_space(f: OneStepMap, about: Any, outputs: Sequence[str] | None = None) -> Any:
-    """Return a map's linearization about an equilibrium as a ``control.StateSpace``.
+    """Return a linearization about an equilibrium as a ``control.StateSpace``.
 
     It is a discrete system.
 
@@ -58,7 +58,7 @@ def state_space(f: OneStepMap, about: Any, outputs: Sequence[str] | None = None)
 
 
 def nonlinear_system(f: OneStepMap, outputs: Sequence[str] | None = None) -> Any:
-    """Return a map, not linearized, as a discrete ``control.NonlinearIOSystem``.
+    """Return a nonlinear map as a ``control.NonlinearIOSystem`` in discrete time.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def nonlinear_system(f: OneStepMap, outputs: Sequence[str] | None = None) -> Any
 
 
 def gain_system(loop: Any) -> Any:
-    """Return a regulator's feedback v = -K dx as a static ``control.StateSpace``.
+    """Return the feedback v = -K dx of a regulator as a static ``control.StateSpace``.
 
     Inputs are states, outputs are inputs of the map. ``control.interconnect([state_space(f, eq),
     gain_system(loop)], ...)`` closes the loop by names.
@@ -122,7 +122,7 @@ def regulator(
     states: Sequence[str] | None = None,
     inputs: Sequence[str] | None = None,
 ) -> SteadyRegulator:
-    """Return feedback of a map by a gain that another program computed.
+    """Return a regulator of a map, with a gain K that another program computed.
 
     For example from ``control.dlqr`` or ``control.place``.
 
@@ -165,7 +165,7 @@ def regulator(
 
 
 def map_arguments(system: Any) -> dict[str, Any]:
-    """Convert a discrete ``control.StateSpace`` to arguments of `vioc.CasadiMap`.
+    """Convert a ``control.StateSpace`` in discrete time to arguments of `CasadiMap`.
 
     Returns
     -------
@@ -192,7 +192,7 @@ def map_arguments(system: Any) -> dict[str, Any]:
 
 
 def _order(given: Sequence[str] | None, names: tuple[str, ...], what: str) -> np.ndarray:
-    """Return the index of each name in the list `given`."""
+    """Return the indices of `names` in the list `given`, by default their own order."""
     if given is None:
         return np.arange(len(names))
     labels = list(_labels(names))
@@ -209,7 +209,7 @@ def _labels(names: Sequence[str]) -> list[str]:
 
 
 def _label(name: str) -> str:
-    """Convert a signal name for python-control: dots become underscores."""
+    """Convert a quantity's name for python-control, with underscores for dots."""
     return name.replace(".", "_")
 
 

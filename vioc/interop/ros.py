@@ -1,4 +1,4 @@
-"""Trajectories as messages of ROS 2, without ROS.
+"""ROS 2 messages of trajectories, made without ROS.
 
 Messages are of the type ``trajectory_msgs/msg/JointTrajectory``::
 
@@ -30,7 +30,7 @@ def joint_trajectory(
     efforts: Mapping[str, str] | None = None,
     frame: str = "",
 ) -> dict[str, Any]:
-    """Return the motion of joints as the fields of a ROS 2 message.
+    """Return a ``JointTrajectory`` message of ROS 2, as a dict of its fields.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def joint_trajectory(
 
 
 def save_joint_trajectory(message: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write a joint trajectory message to a CSV file, with a row for each point.
+    """Write a joint trajectory message to a CSV file with one row for each point.
 
     Columns are ``time`` (integer nanoseconds, as in bags) and, flattened as by ROS tools, ``positions/NAME``,
     ``velocities/NAME`` and, if given, ``effort/NAME``. Numbers keep all their bits.

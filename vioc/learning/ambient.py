@@ -1,4 +1,4 @@
-"""Steps as functions of all components of a state that contains unit quaternions.
+"""Derivatives by all components of states with unit quaternions, not by errors.
 
 Machine-learning frameworks differentiate by these components. A quaternion q of the state may have any norm
 except 0 here: the step begins at q/|q|. Errors about a state x with quaternions qb, and about the next state
@@ -15,7 +15,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def normalized(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return states (N, nx) with unit quaternions; ValueError for a zero quaternion."""
+    """Return states (N, nx) with normalized quaternions; ValueError for zero ones."""
     if not f.space.quaternions:
         return x
     x = x.copy()
@@ -28,12 +28,12 @@ def normalized(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def errors(f: OneStepMap) -> list[int]:
-    """Return the indices of the quaternions' rotation errors in the state's error."""
+    """Return the indices, in the state's error, of the rotation errors of quaternions."""
     return [i - n for n, i in enumerate(f.space.quaternions)]
 
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return the Jacobian of the state's error by the components of the state.
+    """Return the Jacobian (N, ndx, nx) of the state's error by the state's components.
 
     The shape is (N, ndx, nx), at the states x (N, nx).
     """
@@ -45,7 +45,7 @@ def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the Hessian of a weighted error of the state by the state's components.
+    """Return the Hessian of a weighted state error by the state's components.
 
     The weighted error is y . error with y (N, ndx); the shape is (N, nx, nx).
     """
@@ -60,7 +60,7 @@ def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
-    """Return the Jacobian of the state's components by the error of the state.
+    """Return the Jacobian (N, nx, ndx) of the state's components by the state's error.
 
     The shape is (N, nx, ndx), at states x1 with unit quaternions.
     """
@@ -72,7 +72,7 @@ def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
 
 
 def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the Hessian of a weighted state by the error of the state.
+    """Return the Hessian of weighted components of the state by the state's error.
 
     The weighted state is w . state with w (N, nx); the shape is (N, ndx, ndx).
     """
@@ -84,7 +84,7 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
-    """Set to 1 the derivatives between plain states and their own errors."""
+    """Set to 1 the derivatives of states other than quaternions by their own errors."""
     turned = {i + j for i in f.space.quaternions for j in range(4)}
     rows = {e + j for e in errors(f) for j in range(3)}
     D[:, [e for e in range(f.ndx) if e not in rows], [i for i in range(f.nx) if i not in turned]] = 1.0
@@ -96,7 +96,7 @@ def _square(q: np.ndarray) -> np.ndarray:
 
 
 def _left(q: np.ndarray, sign: int) -> np.ndarray:
-    """Return the matrices (N, 4, 4) of multiplication by quaternions from the left.
+    """Return the matrices (N, 4, 4) of quaternion products q p with q (N, 4).
 
     They are p -> q * p, and with sign -1 p -> conjugate(q) * p.
     """

@@ -1,4 +1,4 @@
-"""Maps as Gymnasium environments, controllers as policies, and optima as data.
+"""Gymnasium environments from maps, policies from controllers, and expert data.
 
 env = gymnasium.make("vioc/CartPole-v0")
 envs = gymnasium.make_vec("vioc/CartPole-v0", num_envs=8)
@@ -31,7 +31,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Environment(gymnasium.Env):
-    """Gymnasium environment of a map with a cost and random initial states.
+    """Gymnasium environment with the dynamics of a map, a cost and random starts.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Environment(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode near `start`, or at ``options["state"]``; return its state."""
+        """Begin an episode near the state `start`, or at ``options["state"]``."""
         super().reset(seed=seed)
         if options and "state" in options:
             self._begin(self.map.check_state(options["state"], "state"))
@@ -105,7 +105,7 @@ class Environment(gymnasium.Env):
         return self._x[-1].copy(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Apply an action; return next state, reward, terminated, truncated, information.
+        """Apply an action for one step; return Gymnasium's five results of a step.
 
         An episode is terminated by a step without a solution, and truncated after N steps.
         """
@@ -133,7 +133,7 @@ class Environment(gymnasium.Env):
         return run.x[1].copy(), float(reward), False, last, info
 
     def trajectory(self) -> Trajectory:
-        """Return the episode so far as a trajectory of the map."""
+        """Return the steps of the present episode as a trajectory of the map."""
         f, n = self.map, len(self._u)
         u, multipliers = np.array(self._u).reshape(n, f.nu), np.array(self._multipliers).reshape(n, -1)
         return Trajectory(f, f.dt * np.arange(n + 1), np.array(self._x), u, multipliers)
@@ -145,7 +145,7 @@ class Environment(gymnasium.Env):
 
 
 def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
-    """Return a regulator or memoryless law as a function (observation, k=0) -> action.
+    """Return a regulator as a policy, a function (observation, k=0) -> action.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
 
 @dataclass(frozen=True)
 class Transitions:
-    """Transitions of an expert's trajectory, one per row, for imitation learning.
+    """Transitions of an expert for imitation learning, in arrays with a row for each.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ class Transitions:
 
 
 def expert(env: Any, optimum: Any) -> Transitions:
-    """Return the transitions of an optimal or other trajectory in an environment.
+    """Return the transitions of a trajectory, such as an optimum, in an environment.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def expert(env: Any, optimum: Any) -> Transitions:
 
 
 def pendulum(**options: Any) -> Environment:
-    """Return the environment of a pendulum that is to swing up in 4 s with 6 N m.
+    """Return an environment of a pendulum that is to swing up in 4 s with 6 N m.
 
     The pendulum is that of [S] VIII-A; theta = pi is upright.
     """

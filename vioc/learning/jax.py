@@ -1,4 +1,4 @@
-"""Maps as JAX functions, with forward and reverse derivatives to second order.
+"""Maps as JAX functions with forward and reverse derivatives up to second order.
 
     step = vioc.learning.jax.step(f)
     x_next = step(x, u)                      # (nx,), under jit, vmap, grad, jacfwd, hessian, lax.scan
@@ -33,7 +33,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
-    """Return the step of a map as a JAX function with exact derivatives.
+    """Return a JAX function that computes a step of a map, with exact derivatives.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
 
 
 def rollouts(f: MidpointVI | DiscreteLagrangianVI) -> Callable[..., Any]:
-    """Return a JAX program that simulates many motions at once, also on a GPU.
+    """Return a JAX program that computes many rollouts at once, on a CPU or a GPU.
 
     The program consists of JAX operations made from the map's step, without callbacks. It runs on the device
     of JAX's arrays and under ``jax.jit``. For derivatives use `step`.
@@ -176,7 +176,7 @@ def _check_precision() -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Host:
-    """Host callback that solves steps of a map for JAX.
+    """Callback on the host by which JAX programs solve steps of a map.
 
     Its arguments are s = (x, u, theta), (..., ns), and the step indices k (...).
     """
@@ -200,7 +200,7 @@ class _Host:
 
 @cache
 def _primitive(order: int) -> Primitive:
-    """Return the JAX primitive for a step or its derivatives of a given order.
+    """Return the JAX primitive of a step (order 0) or of its derivatives (order 1, 2).
 
     For orders 0, 1, 2 it is (s, k) -> [y], [y, J] or [y'']. Primitives are used since JAX drops custom
     derivative rules when it splits the body of a ``scan``.

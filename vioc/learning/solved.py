@@ -1,4 +1,4 @@
-"""Solved steps from many states, with derivatives for learning frameworks.
+"""Solutions of steps from many states, with derivatives for JAX and PyTorch.
 
 A step is y = (x', multipliers) of s = (x, u, parameters). With J = dy/ds of `Linearization` and the Hessian
 of w . y of `SecondOrder`,
@@ -22,7 +22,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def check_framework_map(f: OneStepMap) -> None:
-    """Raise ValueError for a map whose state errors learning frameworks cannot use.
+    """Raise ValueError for a map whose errors of states frameworks cannot represent.
 
     Errors must be differences of states or rotations of quaternions.
     """
@@ -34,7 +34,7 @@ def check_framework_map(f: OneStepMap) -> None:
 
 
 def autonomous(f: OneStepMap) -> bool:
-    """Return True if the map's steps are known not to depend on time."""
+    """Return True only if it is known that the map's steps do not depend on time."""
     step = f.mechanism.relaxed()
     relaxed = None if step is None else step.function  # the only equations of contacts
     for function, at in ((relaxed, 4), (f.residual, 4), (f.explicit, 2)):
@@ -45,7 +45,7 @@ def autonomous(f: OneStepMap) -> bool:
 
 @dataclass(frozen=True)
 class Solved:
-    """Steps of a map from many states, with first and second derivatives.
+    """Solutions of a map's steps from many states, with first and second derivatives.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Solved:
 
     @property
     def jacobians(self) -> np.ndarray:
-        """Jacobians (N, nx + nm, nx + nu + np) with respect to state, input, parameters."""
+        """Jacobians (N, nx + nm, nx + nu + np) of outputs by state, input and parameters."""
         nx, nm, nu, np_ = self.sizes
         J = np.empty((self.count, nx + nm, nx + nu + np_))
         for rows, f, steps, x in self.parts:
@@ -82,7 +82,7 @@ class Solved:
         return self._finite(J, "first")
 
     def hessians(self, W: np.ndarray) -> np.ndarray:
-        """Return the Hessian of the weighted outputs of each step.
+        """Return the Hessian (N, ns, ns) of the weighted outputs of each step.
 
         The weights W are (N, nx + nm); the shape is (N, ns, ns).
         """
@@ -102,7 +102,7 @@ class Solved:
 
     @property
     def tensors(self) -> np.ndarray:
-        """Second derivatives of all outputs of all steps: (N, nx + nm, ns, ns)."""
+        """Second derivatives (N, nx + nm, ns, ns) of all outputs of all steps."""
         nx, nm, nu, np_ = self.sizes
         ns = nx + nu + np_
         T = np.empty((self.count, nx + nm, ns, ns))
@@ -130,7 +130,7 @@ class Solved:
 
 
 class _Errors:
-    """Conversion of derivatives by errors of the state to those by its components.
+    """Conversion of derivatives by errors of the state to ones by its components.
 
     The formulas are in `vioc.learning.ambient`.
     """
@@ -142,7 +142,7 @@ class _Errors:
         self.own = lin.matrix
 
     def weights(self, w: np.ndarray) -> np.ndarray:
-        """Convert weights of the next state to weights of the next state's error.
+        """Convert weights of the next state's components to weights of its error.
         Weights of multipliers are unchanged.
         """
         nx = self.map.nx
@@ -169,7 +169,7 @@ class _Errors:
 
 
 def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> Solved:
-    """Solve the steps from many states, inputs, parameters and step indices.
+    """Solve a step from each of many states, with individual inputs and parameters.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Maps as PyTorch functions, with forward, reverse and double reverse derivatives.
+"""Maps as PyTorch functions with forward, reverse and double reverse derivatives.
 
 step = vioc.learning.torch.step(f)
 x_next = step(x, u)                      # (..., nx), double precision
@@ -21,7 +21,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
-    """Return the step of a map as a PyTorch function with exact derivatives.
+    """Return a PyTorch function that computes a step of a map, with exact derivatives.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
 
 
 class _Step(torch.autograd.Function):
-    """Autograd function that solves steps from rows of states, inputs and parameters."""
+    """Autograd function that solves a step for each row of states, inputs, parameters."""
 
     @staticmethod
     def forward(ctx: Any, s: Any, f: OneStepMap, k: np.ndarray, timeless: bool) -> Any:
@@ -97,7 +97,7 @@ class _Step(torch.autograd.Function):
 
 
 class _Pushforward(torch.autograd.Function):
-    """Autograd function of forward derivatives: Jacobian times direction, by row.
+    """Autograd function of Jacobians times directions, by row (forward mode).
 
     It is (s, ds) -> J(s) ds.
     """
@@ -118,7 +118,7 @@ class _Pushforward(torch.autograd.Function):
 
 
 class _Pullback(torch.autograd.Function):
-    """Autograd function of reverse derivatives: transposed Jacobian times weights.
+    """Autograd function of transposed Jacobians times weights, by row (reverse mode).
 
     It is (s, w) -> J(s)' w, for each row.
     """
@@ -151,7 +151,7 @@ class _Pullback(torch.autograd.Function):
 
 
 class _Last(torch.autograd.Function):
-    """Identity function that refuses derivatives: third ones do not exist.
+    """Identity function that blocks third derivatives, which steps do not have.
 
     Without it, autograd would treat second derivatives as constant. Reverse mode raises an error; forward
     mode, which computes all tangents, returns NaN.

@@ -1,4 +1,4 @@
-"""Protocol of one-step maps, and base classes of maps that use CasADi functions.
+"""Interface of one-step maps, and base classes of maps whose steps are CasADi functions.
 
 `protocol` defines all that `vioc.control` uses of a mechanism (`named` its symbols, `space` its state space),
 and `suite` checks that a map conforms to it. `kernel` is the base of maps whose step is a CasADi function,

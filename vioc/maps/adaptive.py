@@ -1,4 +1,4 @@
-"""Rollouts that subdivide steps which do not exist at their full length."""
+"""Rollouts that divide a step into shorter ones where no step of the full length exists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST = 256  # and its least value
 
 
 def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: np.ndarray) -> Trajectory:
-    """Return a rollout that halves steps, repeatedly, where they do not exist.
+    """Return a rollout in which a step that does not exist is halved, repeatedly if necessary.
 
     Returns
     -------
@@ -47,9 +47,7 @@ def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: 
         return Trajectory(f, t, x, u, lam, k0=k0).on_its_step()
 
     def taken(k: int, x: np.ndarray, start: float, size: float) -> np.ndarray:
-        """Take the part of step k that begins at `start` and has the length `size`.
-        Both are fractions of the step; x is the state at the beginning.
-        """
+        """Take the substep of step k from the state x, with `start` and `size` as fractions of the step."""
         nonlocal cuts
         by_x, by_u = (m[0] for m in f.mechanism.inputs_at(np.array([start + size])))
         u, h, t = by_x @ whole + by_u @ U[k], size * lengths[k], begins[k] + start * lengths[k]
@@ -87,7 +85,7 @@ def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: 
 
 
 def warn_cut(run: Trajectory, steps: int) -> None:
-    """Warn of a run with more steps than were asked for, because some were subdivided."""
+    """Warn that a run has more steps than were asked for, because some of them were divided."""
     if len(run) > steps:
         warnings.warn(
             f"steps that do not exist at their length were cut: the run has {len(run)} steps for {steps}. "

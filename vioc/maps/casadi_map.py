@@ -1,4 +1,4 @@
-"""One-step map of a user's explicit CasADi function x, u -> x+."""
+"""One-step map whose step x+ = f(x, u) is a user's explicit CasADi function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vioc.maps.twins import shared
 
 
 class CasadiMap(ExplicitMap):
-    """One-step map from a CasADi function of the user.
+    """One-step map from a user's explicit CasADi function x, u -> x_next.
 
     All tools of `vioc.control` work on it.
 
@@ -100,7 +100,7 @@ class CasadiMap(ExplicitMap):
 
     @shared
     def residual(self) -> ca.Function:
-        """CasADi function of the residual of a step, x_next - f(x, u).
+        """CasADi function of the residual x_next - f(x, u), which is zero for a step of the map.
 
         Its arguments are (x, u, x_next, multipliers, t, dt, parameters).
         """

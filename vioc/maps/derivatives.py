@@ -1,4 +1,4 @@
-"""First and second derivatives of steps, and the steps at which they are taken."""
+"""First and second derivatives of the steps of a map, and data of the steps they belong to."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Self = TypeVar("Self", bound="StepArrays")
 
 
 class StepArrays:
-    """Base class of records of arrays whose first axis is the step."""
+    """Base class of records whose fields are arrays with the step as their first axis."""
 
     @property
     def blocks(self) -> dict[str, np.ndarray]:
-        """Arrays of this object by name."""
+        """Dict of this object's arrays by their names."""
         return dict(self.__dict__)
 
     def rows(self: Self, index: Any) -> Self:
-        """Return the arrays of selected steps; an integer `index` removes the first axis."""
+        """Return this object's arrays for selected steps; an integer `index` removes the axis of steps."""
         return type(self)(**{name: block[index] for name, block in self.blocks.items()})
 
     @classmethod
     def joined(cls: type[Self], parts: list[Self]) -> Self:
-        """Return several objects as one, joined along the axis of steps."""
+        """Return several objects of this class as one, with their arrays joined along the axis of steps."""
         if len(parts) == 1:
             return parts[0]
         names = parts[0].blocks
@@ -45,7 +45,7 @@ class StepArrays:
 
 @dataclass(frozen=True)
 class Steps:
-    """States, inputs, multipliers and times of N solved steps.
+    """States, inputs, multipliers and times of N steps of a map, at which derivatives are evaluated.
 
     Attributes
     ----------
@@ -71,18 +71,18 @@ class Steps:
 
     @staticmethod
     def of(given: Any) -> Steps:
-        """Return steps that are given as `Steps` or as a trajectory."""
+        """Convert a trajectory to `Steps`, and return `Steps` unchanged."""
         return given if isinstance(given, Steps) else Steps.along(trajectory_of(given))
 
     @staticmethod
     def along(run: Trajectory) -> Steps:
-        """Return the steps of a trajectory."""
+        """Return the states, inputs and multipliers of all steps of a trajectory."""
         k = np.arange(run.k0, run.k0 + len(run))
         h = run.step_lengths
         return Steps(run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], h, k)
 
     def piece(self, rows: slice) -> Steps:
-        """Return a contiguous range of the steps."""
+        """Return the steps in the range `rows`."""
         x0, x1, u, multipliers = (a[rows] for a in (self.x0, self.x1, self.u, self.multipliers))
         return Steps(x0, x1, u, multipliers, self.t[rows], self.h[rows], self.k[rows])
 
@@ -92,7 +92,7 @@ class Steps:
         return Steps(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Steps)})
 
     def tiled(self, count: int) -> Steps:
-        """Return all steps, repeated `count` times."""
+        """Return these steps, repeated `count` times one after the other."""
         arrays = self.x0, self.x1, self.u, self.multipliers, self.t, self.h, self.k
         x0, x1, u, multipliers, t, h, k = (np.tile(a, (count, *[1] * (a.ndim - 1))) for a in arrays)
         return Steps(x0, x1, u, multipliers, t, h, k)
@@ -100,7 +100,7 @@ class Steps:
 
 @dataclass(frozen=True, repr=False)
 class Linearization(StepArrays):
-    """First derivatives of a step; unpacks as ``A, B``.
+    """First derivatives A, B and others of the steps of a map; ``A, B = ...`` unpacks them.
 
     Along a trajectory every array has a leading axis of N steps.
 
@@ -124,7 +124,7 @@ class Linearization(StepArrays):
 
     @staticmethod
     def of(states: np.ndarray, multipliers: np.ndarray, nu: int) -> Linearization:
-        """Return a linearization in blocks, taken from Jacobian matrices.
+        """Return a linearization whose matrices are blocks of the Jacobians of states and multipliers.
 
         The Jacobian of the states is (..., ndx, ns), that of the multipliers (..., nm, ns), both by
         s = (state errors, inputs, parameters).
@@ -134,7 +134,7 @@ class Linearization(StepArrays):
 
     @property
     def matrix(self) -> np.ndarray:
-        """Jacobian of next state and multipliers as one matrix, (..., ndx + nm, ns)."""
+        """Jacobian of next state and multipliers by state, input and parameters, (..., ndx + nm, ns)."""
         return np.block([[self.A, self.B, self.P], [self.C, self.D, self.E]])
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -149,7 +149,7 @@ class Linearization(StepArrays):
 
 
 def _table(m: np.ndarray) -> str:
-    """Return a matrix as text with five digits; rounding errors are shown as 0."""
+    """Return a matrix as text, with five digits and with rounding errors as 0."""
     texts = [[f"{v:.5g}" for v in row] for row in np.where(np.abs(m) > 1e-14 * np.abs(m).max(), m, 0.0)]
     width = max(len(text) for row in texts for text in row)
     return "\n       ".join(" ".join(text.rjust(width) for text in row) for row in texts)
@@ -157,7 +157,7 @@ def _table(m: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class SecondOrder(StepArrays):
-    """Contracted second derivatives of a step; unpacks as ``Hxx, Hxu, Huu``.
+    """Second derivatives of steps, contracted with covectors; ``Hxx, Hxu, Huu = ...`` unpacks them.
 
     With weights z of x[k+1] and zeta of the multipliers they are the Hessian of z . f + zeta . lambda. Along
     a trajectory every array has a leading axis of N steps.
@@ -178,7 +178,7 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def of(H: np.ndarray, ndx: int, nu: int) -> SecondOrder:
-        """Return second derivatives in blocks, taken from Hessian matrices.
+        """Return second derivatives whose matrices are blocks of the Hessians H by state, input, parameters.
 
         The Hessians (..., ns, ns) are by s = (state errors, inputs, parameters).
         """
@@ -188,17 +188,17 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def shapes(ndx: int, nu: int, np_: int) -> tuple[tuple[int, int], ...]:
-        """Return the shapes of the blocks of one step."""
+        """Return the shapes of the blocks of one step's Hessian, by state, input and parameters."""
         return (ndx, ndx), (ndx, nu), (nu, nu), (ndx, np_), (nu, np_), (np_, np_)
 
     @staticmethod
     def room(n: int, ndx: int, nu: int, np_: int) -> SecondOrder:
-        """Return second derivatives of N steps with uninitialized arrays."""
+        """Return second derivatives of n steps, with arrays that are not initialized."""
         return SecondOrder(*(np.empty((n, *shape)) for shape in SecondOrder.shapes(ndx, nu, np_)))
 
     @property
     def matrix(self) -> np.ndarray:
-        """Hessian as one matrix, (..., ns, ns)."""
+        """Hessian by state, input and parameters as one matrix, (..., ns, ns)."""
         xt, ut, pt = (np.swapaxes(m, -1, -2) for m in (self.xu, self.xp, self.up))
         rows = (self.xx, self.xu, self.xp), (xt, self.uu, self.up), (ut, pt, self.pp)
         return np.concatenate([np.concatenate(row, axis=-1) for row in rows], axis=-2)
@@ -208,7 +208,7 @@ class SecondOrder(StepArrays):
 
 
 def solved(S: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
-    """Return the solutions of stacked linear systems, by default the inverse matrices.
+    """Solve many linear systems with the matrices S; without a right-hand side return the inverses.
 
     X (N, n, m) has S (N, n, n) X = right. It is not a number where S is singular.
     """
@@ -222,13 +222,13 @@ def solved(S: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
 
 
 def columns(ndx: int, nu: int) -> tuple[slice, slice, slice]:
-    """Return the positions of state errors, inputs and parameters in a Jacobian."""
+    """Return the column ranges of state errors, inputs and parameters in the Jacobian of a step."""
     return slice(ndx), slice(ndx, ndx + nu), slice(ndx + nu, None)
 
 
 @dataclass(frozen=True)
 class MapDerivatives:
-    """Derivatives of a map's steps, of first and second order.
+    """First and second derivatives of the steps of a map.
 
     Attributes
     ----------
@@ -255,7 +255,7 @@ class MapDerivatives:
 
     @property
     def timed(self) -> MapDerivatives:
-        """Derivatives with the step's length dt and start t as the last two parameters.
+        """Derivatives of the map in which a step's length dt and start time t are the last two parameters.
 
         The derivative by dt keeps the start of the step fixed. If all lengths change, later steps also start
         later, which the derivative by t covers. They are the derivatives of the step that solves the map's
@@ -269,7 +269,7 @@ class MapDerivatives:
         return self.with_times()
 
     def linearize(self, steps: Any) -> Linearization:
-        """Return the first derivatives of steps or of a trajectory.
+        """Return the first derivatives of the map at given steps, or at all steps of a trajectory.
 
         Raises `StepError` if those of a step do not exist.
         """
@@ -288,7 +288,7 @@ class MapDerivatives:
         )
 
     def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
-        """Return the first derivatives along a motion, for the design of feedback.
+        """Return the first derivatives along a motion, as the design of feedback needs them.
 
         They differ from `linearize` where steps are switched by their index, and bodies by contact
         (`SwitchedMap`). `closed`: the motion continues with its first step.
@@ -296,7 +296,7 @@ class MapDerivatives:
         return self.linearize(trajectory) if self.moving is None else self.moving(trajectory, closed)
 
     def tensor(self, steps: Any) -> tuple[SecondOrder, SecondOrder]:
-        """Return all second derivatives of steps or of a trajectory, as tensors.
+        """Return all second derivatives of steps as tensors, for the next states and for the multipliers.
 
         The first result is of the states, the second of the multipliers. ``xx[k, i, a, b]`` is the second
         derivative of output i of step k by errors a and b, and so on, of the next state's error coordinates

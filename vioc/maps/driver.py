@@ -36,7 +36,7 @@ LONG = 1 << 18  # steps in one call of a batch, a fraction of a second
 
 @dataclass
 class Course:
-    """Data of a rollout in progress: inputs, times, and the states so far.
+    """Data of a rollout in progress: its inputs and times, and the states computed so far.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Course:
 
 
 class Driver:
-    """Execution of a map's steps, first by fast and then by slower solvers.
+    """Computation of rollouts: it takes steps with a fast solver, and with slower ones where that fails.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Driver:
     # -- states -----------------------------------------------------------------------------------
 
     def check_starts(self, X: np.ndarray, k: int) -> None:
-        """Raise `StepError` if a step may not start at one of the states X (N, nx).
+        """Raise `StepError` if no step can start at one of the states X (N, nx).
 
         They are the states of the steps from k on.
         """
@@ -99,21 +99,21 @@ class Driver:
         self._solver.check(X, k)
 
     def begin(self, c: Course) -> None:
-        """Raise `StepError` if the rollout may not start at its initial state."""
+        """Raise `StepError` if the rollout's initial state is not a state from which a step can start."""
         try:
             self.check_starts(c.X[:1], c.k0)
         except StepError as error:
             raise self._failed(c, error, 0) from None
 
     def check_passed(self, c: Course, n: int) -> None:
-        """Raise `StepError` if one of the first n steps ended in an impossible state."""
+        """Raise `StepError` if one of the first n steps ended in a state from which no step can start."""
         if (fault_of := self._solver.fault_of) is not None:
             for k in range(1, n + 1):
                 if fault := fault_of(c.X[k], False):
                     raise self._failed(c, _of_fault(fault, c.k0 + k), k)
 
     def _explained(self, error: StepError, x: np.ndarray) -> StepError:
-        """Return the step's error, or one that names a fault of the step's initial state."""
+        """Return the error of a step, or a clearer one if the step's initial state is the cause."""
         fault = "" if self._solver.fault_of is None else self._solver.fault_of(x, True)
         return _of_fault(fault, error.k) if fault else error
 
@@ -129,7 +129,7 @@ class Driver:
         gains: np.ndarray | None = None,
         t: np.ndarray | None = None,
     ) -> Course:
-        """Return a whole rollout with given inputs or feedback.
+        """Compute a rollout with given inputs or with feedback, and return its data.
 
         The arguments are those of `OneStepMap.run`.
         """
@@ -152,7 +152,7 @@ class Driver:
     def run(
         self, x0: np.ndarray, U: np.ndarray, k0: int, lengths: np.ndarray, X: Any, K: Any, t: Any
     ) -> Trajectory:
-        """Return the trajectory of given inputs, with or without feedback.
+        """Compute a rollout with given inputs, or with feedback, and return it as a trajectory.
 
         It is `OneStepMap.run` of the map.
         """
@@ -160,7 +160,7 @@ class Driver:
         return self._trajectory((c.X, c.applied, c.multipliers), k0, lengths, t)
 
     def one(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float) -> Solved:
-        """Take step k from x under u at time t, exactly as in every rollout.
+        """Take step k from the state x under the input u at time t, with the same bits as in a rollout.
 
         Returns (x_next, multipliers).
         """
@@ -168,12 +168,12 @@ class Driver:
         return c.X[1], c.multipliers[0]
 
     def take(self, c: Course, k: int) -> None:
-        """Take one step of a rollout."""
+        """Take one step of a rollout, and store its result in the data of the rollout."""
         if self._advance(c, self._solver.program, k, k + 1, 1)[1] is not None:
             self._overcome(c, k)
 
     def attempt(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, float]:
-        """Return end and error of a step, even if its root is not certified.
+        """Return the end and the residual of a step, even if its root is not proved to be on the branch.
 
         The robust kernel is used if there is one.
         """
@@ -183,7 +183,7 @@ class Driver:
         return np.ravel(x_next), float(np.ravel(error)[0])
 
     def _advance(self, c: Course, solve: Any, k: int, last: int, first: int) -> tuple[int, float | None]:
-        """Take steps of a rollout with one solver until it fails.
+        """Take steps of a rollout with one solver, until it fails or reaches the step `last`.
 
         Returns the index of the step that it came to, and the error of that step if it is before `last`.
         Without a program no step is taken.
@@ -200,7 +200,7 @@ class Driver:
         return k + done, error if k + done < last else None
 
     def _overcome(self, c: Course, k: int) -> None:
-        """Take a step by slower methods, after the fast solver failed."""
+        """Take step k of a rollout with slower solvers, after the fast solver failed."""
         if self._advance(c, self._solver.robust, k, k + 1, 1)[1] is None:
             return
         if c.feedback is not None:
@@ -221,14 +221,14 @@ class Driver:
     def _trajectory(
         self, arrays: tuple, k0: int, lengths: np.ndarray, begins: np.ndarray | None
     ) -> Trajectory:
-        """Return a trajectory of states, inputs and multipliers."""
+        """Return the trajectory with the given states, inputs and multipliers."""
         t = self._f.times(lengths, k0, begins)
         return Trajectory.stepped(self._f, lengths, *arrays, k0=k0, t=t).on_its_step()
 
     # -- independent steps ------------------------------------------------------------------------
 
     def steps_at(self, X: np.ndarray, U: np.ndarray, k0: int, h: np.ndarray, t: np.ndarray) -> Steps:
-        """Take N independent steps from given states.
+        """Take one step from each of N states X under the inputs U.
 
         It is `OneStepMap.steps_at` of the map.
         """
@@ -273,7 +273,7 @@ class Driver:
     # -- many -----------------------------------------------------------------------------------
 
     def run_many(self, runs: Runs, threads: int | None) -> bool:
-        """Compute many rollouts in parallel; return False if the map cannot do that."""
+        """Compute many rollouts in parallel; return False if the map has no program for this."""
         f, many, n = self._f, self._solver.many(), len(runs.lengths)
         if many is None or not n:
             return False
@@ -297,7 +297,7 @@ class Driver:
         return True
 
     def _roll(self, many: ManyProgram, runs: Runs, rows: np.ndarray) -> None:
-        """Compute some rollouts in parallel; slower solvers take single hard steps."""
+        """Compute the rollouts `rows` in parallel, with slower solvers for single steps that need them."""
         X, n, h = runs.X, len(runs.lengths), runs.lengths
         t, looked_at = self._f.times(h, runs.k0)[:-1], self._solver.fault_of is not None
         known: dict[int, tuple[Driver, Course]] = {}
@@ -361,7 +361,7 @@ def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndar
 
 
 def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
-    """Advance many rollouts to their end, in calls between which Ctrl-C works.
+    """Continue many rollouts to their ends, in program calls between which Ctrl-C is handled.
 
     Calls `ManyProgram.accumulate`.
     """

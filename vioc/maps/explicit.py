@@ -1,4 +1,4 @@
-"""One-step maps whose steps are explicit formulas, with derivatives by CasADi."""
+"""Base class of one-step maps whose steps are explicit formulas, differentiated by CasADi."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ static void step(const lanes *x, const lanes *const *of, lanes *next, lanes *mul
 
 
 class ExplicitMap(KernelMap):
-    """One-step map whose steps are explicit formulas.
+    """Base class of one-step maps whose next state is an explicit formula.
 
     Subclasses set the attributes of `OneStepMap` and define `explicit`, in SX symbols. If `explicit` solves
     equations itself, its error is their residual, and `tolerance` the largest accepted one.
@@ -38,7 +38,7 @@ class ExplicitMap(KernelMap):
     @property
     @abstractmethod
     def explicit(self) -> ca.Function:
-        """CasADi function of one step.
+        """CasADi function of one explicit step, with the arguments of a step and the next state.
 
         It is (x, u, t, dt, parameters) -> (x_next, multipliers, error), best a `shared` property.
         """
@@ -83,7 +83,7 @@ class ExplicitMap(KernelMap):
 
     @shared
     def _expressions(self) -> tuple[list[ca.SX], list[ca.SX], ca.SX, ca.SX]:
-        """Expressions of next state and multipliers, from which derivatives are made.
+        """Expressions of the next state and the multipliers, which the derivatives of a step differentiate.
 
         They are the arguments, the variables of the derivatives, and two outputs: the error of the next state
         against x_next, and the multipliers.
@@ -95,7 +95,7 @@ class ExplicitMap(KernelMap):
         return [x, x1, u, t, dt, theta], [e, u, theta], error, multipliers
 
     def _evaluator(self, name: str, more: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
-        """Return an evaluator of derivatives of a step.
+        """Return an evaluator of expressions in the arguments of a step and in further symbols.
 
         Its arguments are those of the expressions, and `more`; the error of the state is zero.
         """

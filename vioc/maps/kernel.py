@@ -1,4 +1,4 @@
-"""Base class of maps whose step is a CasADi function, the kernel.
+"""Base class of maps whose step is a CasADi function, called the kernel.
 
 A *kernel* is a CasADi function, or another program with the same arguments,
 
@@ -40,7 +40,7 @@ Self = TypeVar("Self", bound="KernelMap")
 
 
 def none(*_: Any) -> None:
-    """Return None, for any arguments; stands for functions that a map lacks.
+    """Return None for any arguments; the default for functions that a map does not have.
 
     It is the default of optional members of a `StepSolver`.
     """
@@ -48,7 +48,7 @@ def none(*_: Any) -> None:
 
 @dataclass(frozen=True)
 class StepSolver:
-    """Functions that solve the steps of a map, the fastest one first.
+    """Functions that solve the steps of a map, in the order in which they are tried.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class StepSolver:
 
 
 class KernelPrograms:
-    """Programs that evaluate the steps of a map, each built when first used.
+    """Compiled programs of a map's step, each of which is built when it is first used.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class KernelPrograms:
         self._many: list[ManyProgram | None] = []  # of length one once it was asked for
 
     def solver(self, rescued: Callable[..., Solved], **more: Any) -> StepSolver:
-        """Return a step solver made of these programs and other given functions.
+        """Return a step solver that consists of these programs and of the given functions.
 
         `more` are other attributes of the `StepSolver`.
         """
@@ -116,7 +116,7 @@ class KernelPrograms:
         return StepSolver(rescued=rescued, **{**known, **more})
 
     def plain(self, feedback: bool) -> Program:
-        """Return the program of the fast step solver, with or without feedback."""
+        """Return the program of the fast step solver; `feedback` selects the one with state feedback."""
         name, backend = "track" if feedback else "step", self._f.backend
         if name not in self._programs:
 
@@ -132,7 +132,7 @@ class KernelPrograms:
         return self._programs[name]
 
     def robust(self, feedback: bool) -> Program | None:
-        """Return the program of the slower, robust step solver, or None without one."""
+        """Return the program of the slower and more robust step solver, or None if the map has none."""
         kernel, name = self._robust(), ("track" if feedback else "step") + "_robust"
         if kernel is None:
             return None
@@ -142,13 +142,13 @@ class KernelPrograms:
         return self._programs[name]
 
     def many(self) -> ManyProgram | None:
-        """Return the program that takes steps of many samples in parallel, or None."""
+        """Return the program that takes steps from many states in parallel, or None if the map has none."""
         if not self._many:
             self._many = [self._f.backend.many(self._lanes, "many")]
         return self._many[0]
 
     def _fed_back(self, kernel: ca.Function) -> ca.Function:
-        """Return the CasADi function of a step with state feedback.
+        """Return the CasADi function of a step whose input follows from state feedback.
 
         (x, u_d, x_d, K by rows, t, dt, parameters) -> the outputs of the kernel, and u.
         """
@@ -162,7 +162,7 @@ class KernelPrograms:
 
 
 class KernelMap(OneStepMap):
-    """One-step map whose step is a CasADi function, the kernel.
+    """Base class of one-step maps whose step is a CasADi function, called the kernel.
 
     Subclasses set the attributes of `OneStepMap`, and `tolerance`; they define `step_solver` and
     `derivatives`.
@@ -181,14 +181,14 @@ class KernelMap(OneStepMap):
     @property
     @abstractmethod
     def step_solver(self) -> StepSolver:
-        """Solver of the steps of this map.
+        """Object with the functions that solve the steps of this map.
 
         It is best an `own` property, of programs that copies share.
         """
 
     @property
     def _checks(self) -> dict[str, Any]:
-        """Functions, by name, that check states before steps; by default none.
+        """Functions by name that check states before steps; none by default.
 
         They are arguments of `StepSolver`.
         """
@@ -196,7 +196,7 @@ class KernelMap(OneStepMap):
 
     @own
     def driver(self) -> Driver:
-        """Driver that takes the steps of this map."""
+        """Object that computes rollouts with the step solver of this map."""
         return Driver(self)
 
     def _check_wrap(self) -> None:
@@ -268,7 +268,7 @@ class KernelMap(OneStepMap):
 
     @cached_property
     def built(self) -> dict[str, Any]:
-        """Compiled functions and other values that all copies of a map share.
+        """Compiled functions and other objects by name, which all copies of a map share.
 
         They are those of `shared` properties, in one dict.
         """
@@ -279,7 +279,7 @@ class KernelMap(OneStepMap):
         return StepTimes(self)
 
     def with_times(self) -> MapDerivatives:
-        """Return the map's derivatives, extended by step length and start time.
+        """Return the map's derivatives, with step length and start time as additional parameters.
 
         They follow from the equations of a step.
         """

@@ -1,4 +1,4 @@
-"""Quantities that solve linear equations, and their implicit derivatives.
+"""Quantities of a map that are solutions of linear equations, and their implicit derivatives.
 
     G(x, w) = 0,   K = D_w G symmetric,     D w = F = -K^-1 G_x,
     weights . w'' = T' (mu . G)'' T,        T = [1; F],   mu = -K^-1 weights,
@@ -21,7 +21,7 @@ NODES = 100_000  # nodes of an expression that are searched for the quantities
 
 @dataclass(frozen=True)
 class Equations:
-    """Linear equations G(x, parameters, w) = 0 for w, in CasADi symbols of their own.
+    """Linear equations G(x, parameters, w) = 0 for the unknowns w, in separate CasADi symbols.
 
     Attributes
     ----------
@@ -39,8 +39,7 @@ class Equations:
 
 
 class Implicit:
-    """Quantities of a map that solve linear equations, such as velocities.
-    They are w with G(x, w) = 0.
+    """Quantities w of a map that are the solution of linear equations G(x, w) = 0, such as velocities.
 
     Parameters
     ----------
@@ -67,18 +66,18 @@ class Implicit:
 
     @cached_property
     def values(self) -> ca.SX:
-        """Solution w (n,) as an expression in the map's symbols."""
+        """Solution w (n,) of the linear equations, as an expression in the map's symbols."""
         return self._values()
 
     @cached_property
     def w(self) -> ca.SX:
-        """Symbols that stand for the solution of the linear equations in expressions."""
+        """Symbols (n,) that replace the solution of the linear equations in expressions."""
         return ca.SX.sym("w", self.values.numel())
 
     def extended(
         self, x: ca.SX, parameters: ca.SX, more: Callable[[ca.SX], ca.SX], rest: list[int]
     ) -> Implicit:
-        """Return the same quantities, which solve equations, for a map with more states.
+        """Return the same quantities for a map whose state contains this map's state and more.
 
         Its state x ends with `more`, which replaces some parameters; `rest` are the indices of those that
         remain parameters.
@@ -93,7 +92,7 @@ class Implicit:
         return Implicit(x, parameters, lambda: self.values, self._begun, equations)
 
     def values_at(self, x: ca.SX, parameters: ca.SX) -> ca.SX:
-        """Return the solution of the linear equations, written in other symbols."""
+        """Return the solution of the linear equations as an expression in other symbols."""
         if ca.is_equal(x, self.x) and ca.is_equal(parameters, self.parameters):
             return self.values
         return self._function(x, parameters)
@@ -107,8 +106,8 @@ class Implicit:
         return self._function.n_instructions() > SHORT
 
     def lifted(self, expression: ca.SX, short: bool = False) -> ca.SX | None:
-        """Return an expression in which symbols replace the solution of the equations.
-        None if the expression does not contain it.
+        """Return an expression with the solution of the linear equations replaced by symbols.
+        Return None if the expression does not contain the solution.
 
         The symbols are `w`. None if it does not contain `values`, or if these are `SHORT`, unless `short`.
         """
@@ -142,12 +141,12 @@ class Implicit:
         return None if same else ca.SX(expression.sparsity(), ca.vertcat(*replaced))
 
     def lowered(self, *expressions: ca.SX) -> list[ca.SX]:
-        """Return expressions in which the solution's formula replaces its symbols."""
+        """Return expressions with the symbols of the solution replaced by its formula."""
         return ca.substitute(list(expressions), [self.w], [self.values])
 
     @cached_property
     def _derivatives(self) -> ca.Function:
-        """CasADi function of the linear equations, the solution's derivative and adjoint.
+        """CasADi function of the linear equations, of the solution's derivative, and of its adjoint.
 
         (x, parameters, w, weights) -> G, F, mu.
         """
@@ -157,7 +156,7 @@ class Implicit:
         return ca.Function("implicit", [e.x, e.parameters, e.w, weights], outputs)
 
     def equation(self) -> ca.SX:
-        """Return the linear equations in the symbols of the map and of the solution."""
+        """Return the residual of the linear equations, in the symbols of the map and of the solution."""
         return self._derivatives(self.x, self.parameters, self.w, 0)[0]
 
     def first(self) -> ca.SX:
@@ -165,10 +164,10 @@ class Implicit:
         return self._derivatives(self.x, self.parameters, self.w, 0)[1]
 
     def adjoint(self, weights: ca.SX) -> ca.SX:
-        """Return the adjoint (n,) of the linear equations for given weights."""
+        """Return the adjoint (n,) of the linear equations, for weights of the solution."""
         return self._derivatives(self.x, self.parameters, self.w, weights)[2]
 
 
 def entries(column: ca.SX, at: list[int]) -> ca.SX:
-    """Return some entries of a column as a column, which may be empty."""
+    """Return the entries `at` of a CasADi column as a column."""
     return ca.vertcat(ca.SX(0, 1), *(column[i] for i in at))

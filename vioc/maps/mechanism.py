@@ -1,4 +1,4 @@
-"""Properties that only maps of mechanisms have."""
+"""Properties of maps that only mechanisms have, with defaults for other maps."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 
 def added(x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
-    """Return coordinates plus a change, x + by; default without constraints."""
+    """Return coordinates after a change, x + by, for mechanisms without constraints."""
     return x + by
 
 
 def exact(dt: float) -> float:
-    """Return 0, the default rounding error of forces."""
+    """Return 0 as the rounding error of forces, for maps that do not define another value."""
     return 0.0
 
 
 def no_regressor(linear: Any = ()) -> Any:
-    """Raise `ModelError`, because the map has no regressor."""
+    """Raise `ModelError` because the map has no linear regressor of its equations of motion."""
     raise ModelError("the map is no mechanism's in generalized coordinates: no regressor; use identify")
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Properties of the map of a mechanism; the defaults are for other maps.
+    """Properties of a map that only mechanisms have, such as energy; defaults are for other maps.
 
     Attributes
     ----------
@@ -104,10 +104,10 @@ class Mechanism:
 
 
 def no_mechanism(f: OneStepMap) -> Mechanism:
-    """Return default mechanism properties, for maps without a mechanism."""
+    """Return the properties of a map without a mechanism, which are defaults."""
     return Mechanism(f.state_names, np.ones(len(f.multiplier_names), bool), lambda ends: held_inputs(f, ends))
 
 
 def held_inputs(f: OneStepMap, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrices of substep inputs that keep the step's input constant."""
+    """Return matrices of the substeps' inputs that keep the input of the whole step constant."""
     return np.zeros((len(ends), f.nu, f.nx)), np.tile(np.eye(f.nu), (len(ends), 1, 1))

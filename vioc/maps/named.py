@@ -1,4 +1,4 @@
-"""Symbols of a map's named quantities, and arrays from values by name."""
+"""CasADi symbols of a map's named quantities, and arrays from dicts of values by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vioc.names import by_name
 
 
 class Symbols(NamedTuple):
-    """Symbols in which the named quantities of a map are written (CasADi SX columns).
+    """CasADi symbols (SX columns) in which the named quantities of a map are expressed.
 
     Attributes
     ----------
@@ -34,13 +34,13 @@ class Symbols(NamedTuple):
 
     @staticmethod
     def sized(nx: int, nu: int, multipliers: int = 0, parameters: int = 0) -> Symbols:
-        """Return new symbols of given sizes."""
+        """Return new symbols for a map of the given numbers of states, inputs and so on."""
         names = ("x", nx), ("u", nu), ("multipliers", multipliers), ("theta", parameters), ("dt", 1)
         return Symbols(*(ca.SX.sym(*name) for name in names))
 
 
 def vector(values: Mapping[str, float], names: tuple[str, ...], what: str, prefix: str = "") -> np.ndarray:
-    """Return values by name as an array in the order of `names`, zero elsewhere."""
+    """Convert a dict of values by name to an array in the order of `names`; missing values are 0."""
     result = np.zeros(len(names))
     for name, value in by_name(values, names, what, prefix=prefix).items():
         result[names.index(name)] = as_value(value, f"{what} {name!r}")

@@ -16,13 +16,13 @@ ATAN = [(-1.0) ** n / (2 * n + 1) for n in range(22)]  # atan(sqrt(s))/sqrt(s) f
 
 
 def component(name: str) -> tuple[str, int] | None:
-    """Return frame and axis of a name such as ``FRAME:rx``; None for other names."""
+    """Return the frame and the axis in a name such as ``FRAME:rx``, or None for other names."""
     frame, _, axis = name.rpartition(":")
     return (frame, AXES.index(axis)) if frame and axis in AXES else None
 
 
 def log_over_vector(s: Any, size: Any) -> Any:
-    """Return the factor c with log(q) = c v, of a unit quaternion q = (s, v).
+    """Return the factor c for which c v is the rotation vector of a unit quaternion (s, v).
 
     It is smooth at zero, for s >= 0; `size` is |v|^2.
     """

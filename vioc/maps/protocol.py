@@ -1,4 +1,4 @@
-"""Protocol of one-step maps, which is all that `vioc.control` uses of a mechanism.
+"""Interface of one-step maps, the only one through which `vioc.control` uses a mechanism.
 
 A map is x[k+1] = f(x[k], u[k]) with exact first and second derivatives. Every integrator of vioc is one, and
 so is any explicit CasADi function of the user (`vioc.CasadiMap`).
@@ -34,7 +34,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Kernel(NamedTuple):
-    """CasADi function that solves a step, with its tolerance.
+    """CasADi function that solves a step of a map, with its tolerance.
 
     It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). A step is solved, and its root certified,
     if `error` is within `tolerance`. `difference` is that of the map, on SX columns.
@@ -46,7 +46,7 @@ class Kernel(NamedTuple):
 
 
 class OneStepMap(ABC):
-    """Base class of one-step maps x[k+1] = f(x[k], u[k]), exactly differentiable.
+    """Base class of differentiable one-step maps x[k+1] = f(x[k], u[k]).
 
     Attributes
     ----------
@@ -86,12 +86,12 @@ class OneStepMap(ABC):
 
     @own
     def mechanism(self) -> Mechanism:
-        """Properties of the map's mechanism; defaults if the map has none."""
+        """Properties that only mechanisms have, with defaults for maps without a mechanism."""
         return no_mechanism(self) if self._as_mechanism is None else self._as_mechanism()
 
     @property
     def theta(self) -> np.ndarray:
-        """Values of the parameters (np,), in the order of ``symbols.parameters``."""
+        """Values (np,) of the map's parameters, in the order of ``symbols.parameters``."""
         return np.array(list(self.parameters.values()), float).T  # one row per sample of a batch
 
     # -- named quantities -----------------------------------------------------------------------
@@ -102,7 +102,7 @@ class OneStepMap(ABC):
         return Quantities(self)
 
     def quantity(self, name: str) -> ca.SX:
-        """Return a named quantity as an expression of `symbols`.
+        """Return a quantity, given by its name, as an expression in the map's `symbols`.
 
         Every map has its states by name, inputs as ``u.NAME``, multipliers as ``lambda.NAME`` and parameters
         as ``param.NAME``; integrators of mechanisms add velocities, energies, frames. The prefix may be
@@ -122,7 +122,7 @@ class OneStepMap(ABC):
     # -- states and inputs by name --------------------------------------------------------------
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """Return a state from configurations and velocities by name; others are zero.
+        """Return a state with the given configurations and velocities; missing values are zero.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class OneStepMap(ABC):
         return self.state({**(q or {}), **rates, **named})
 
     def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
-        """Return the state after a step from one configuration to another.
+        """Return the state after a step that moves the mechanism from one configuration to another.
 
         The step k leads from q0 to q1 under the input u.
         """
@@ -151,25 +151,25 @@ class OneStepMap(ABC):
         )
 
     def inputs(self, steps: int, signals: Mapping[str, Any] | None = None, **options: Any) -> np.ndarray:
-        """Return inputs (N, nu) from numbers, arrays, functions and splines by name.
+        """Return an array of inputs (N, nu) from signals by name, as numbers, arrays, functions or splines.
 
         See `vioc.inputs`.
         """
         return inputs(self, steps, signals, **options)
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """Return a state from values by name, zero elsewhere.
+        """Return a state with the given values by name; missing values are zero.
 
         For example ``f.state(theta=0.3)`` or ``f.state({"p.theta": 1.0})``.
         """
         return vector({**(values or {}), **named}, self.state_names, "state")
 
     def input(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """Return an input from values by name (``NAME`` or ``u.NAME``), zero elsewhere."""
+        """Return an input with the given values by name (``NAME`` or ``u.NAME``); missing values are zero."""
         return vector({**(values or {}), **named}, self.input_names, "input", "u.")
 
     def check_state(self, x: Any, what: str = "state") -> np.ndarray:
-        """Return `x` as a finite array of shape (nx,); `ValueError` names a wrong entry.
+        """Return `x` as a finite array of the shape (nx,), or raise a `ValueError` that names the entry.
 
         `x` may also be the report of an equilibrium or a regulator about one.
         """
@@ -183,15 +183,15 @@ class OneStepMap(ABC):
         return x
 
     def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
-        """Return the sample times (N+1,), s, of steps of `lengths` (N,) from step k0 on."""
+        """Return the sample times (N+1,), s, of steps from step k0 on, given the step lengths (N,)."""
         return times_of(lengths, k0, self.dt, begins)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
-        """Return the input at rest: zero, with prescribed configurations unchanged."""
+        """Return the input at rest at a state: zero, and unchanged positions of kinematic variables."""
         return np.zeros(self.nu)
 
     def lengths(self, dt: Any, steps: int) -> np.ndarray:
-        """Return step lengths (N,) from one length, N lengths, or None for the default.
+        """Convert one step length, N lengths, or None for the map's own length, to step lengths (N,), s.
 
         `dt` is N lengths, one for all, or None for the map's own.
         """
@@ -201,11 +201,11 @@ class OneStepMap(ABC):
 
     @cached_property
     def space(self) -> StateSpace:
-        """State space of this map."""
+        """State space of this map, which defines differences of states."""
         return FlatSpace(self.state_names, self.wrap)
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """Return the error from state x0 to state x1; for plain states it is x1 - x0.
+        """Return the error dx with retract(x0, dx) = x1, which is x1 - x0 for plain states.
         Shapes are (..., nx) -> (..., ndx).
 
         Angles in `wrap` are taken the short way round.
@@ -213,7 +213,7 @@ class OneStepMap(ABC):
         return self.space.difference(x0, x1)
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """Return the state at the error `dx` from the state `x`; inverse of `difference`."""
+        """Return the state at the error `dx` from the state `x`, which is x + dx for plain states."""
         return self.space.retract(x, dx)
 
     # -- steps ----------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class OneStepMap(ABC):
         *,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """Take N steps from a state, with given inputs or with feedback.
+        """Compute N steps from a state, with given inputs or with feedback, as a trajectory.
         `lengths` (N,), s, are the step lengths.
 
         They are those of `rollout`, or of `track` if X and K are given. They begin at the times `t` (N,), s,
@@ -238,7 +238,7 @@ class OneStepMap(ABC):
         """
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
-        """Return the next state x[k+1] (nx,) of the map from a state and an input.
+        """Return the next state x[k+1] (nx,), given a state and an input.
         The result has the same bits as in a rollout.
 
         Raises `StepError` if the step does not exist.
@@ -257,7 +257,7 @@ class OneStepMap(ABC):
         warn: bool = True,
         adaptive: bool = False,
     ) -> Trajectory:
-        """Return the trajectory from `x0` under inputs `U` (N, nu).
+        """Return the trajectory of the map from the state `x0` under the inputs `U` (N, nu).
 
         With one input `U` (nu,) it has `steps` steps under that input, without `U` under zero force with
         fixed prescribed configurations.
@@ -288,7 +288,7 @@ class OneStepMap(ABC):
         return found
 
     def _check_account(self, run: Trajectory, error: StepError | None = None) -> None:
-        """Raise `StepError` (cause ``"diverged"``) if the energy of a run has diverged.
+        """Raise `StepError` with the cause ``"diverged"`` if the energy of a trajectory has diverged.
 
         It is raised in place of the `error` at the run's end.
         """
@@ -312,8 +312,8 @@ class OneStepMap(ABC):
         raise_on_failure: bool = True,
         parameters: Mapping[str, Any] | None = None,
     ) -> Batch:
-        """Return many rollouts of the map, computed in parallel.
-        Each one is identical to the bit to a single rollout.
+        """Return many trajectories of the map, computed in parallel.
+        Each has the same bits as a single rollout.
 
         Parameters
         ----------
@@ -376,7 +376,7 @@ class OneStepMap(ABC):
         return Batch(runs.map or self, runs.t, x, u, multipliers, errors, k0, own)
 
     def _run_many(self, runs: Runs, threads: int | None) -> bool:
-        """Make rollouts in parallel; return False if this map has no program for that."""
+        """Compute many rollouts in parallel; return False if this map has no program for this."""
         return False
 
     def _run_each(self, runs: Runs, threads: int | None) -> None:
@@ -410,7 +410,7 @@ class OneStepMap(ABC):
         dt: float | Sequence[float] | np.ndarray | None = None,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """Return the closed-loop rollout with u[k] = U[k] - K[k] difference(X[k], x[k]).
+        """Return the trajectory under the feedback u[k] = U[k] - K[k] difference(X[k], x[k]).
 
         Shapes: X (N or N+1, nx), U (N, nu), K (N, nu, ndx). The trajectory's `u` are the applied inputs; `dt`
         is that of `rollout`. Steps begin at the times `t` (N,), s, if given.
@@ -434,7 +434,7 @@ class OneStepMap(ABC):
         *,
         t: np.ndarray | None = None,
     ) -> Steps:
-        """Take one step from each of N states X (N, nx) under inputs U (N, nu).
+        """Take one independent step from each of N states X (N, nx) under the inputs U (N, nu).
 
         Row i is step k0 + i and has the bits of `step`. `dt` is that of `rollout`. A step that does not exist
         raises a `StepError` with its index `k`. Steps begin at the times `t` (N,), s, if given.
@@ -443,7 +443,7 @@ class OneStepMap(ABC):
     @property
     @abstractmethod
     def derivatives(self) -> MapDerivatives:
-        """First and second derivatives of the steps of this map.
+        """Object that evaluates first and second derivatives of the steps of this map.
 
         They are best an `own` property if copies of the map share properties.
         """
@@ -462,8 +462,8 @@ class OneStepMap(ABC):
     def second_order(
         self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
     ) -> SecondOrder:
-        """Return the second derivatives of a step, weighted by z and zeta.
-        They are the exact Hessian of z . f(x, u) (+ zeta . multipliers).
+        """Return the second derivatives of a step: the exact Hessian of z . f(x, u).
+        With zeta, it is the Hessian of z . f(x, u) + zeta . multipliers.
         """
         steps = self._step_at(x, u, k, dt)
         z = check_array(z, (self.ndx,), "weights z of the next state", self.space.error_names)
@@ -472,7 +472,7 @@ class OneStepMap(ABC):
     def second_order_trajectory(
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
     ) -> SecondOrder:
-        """Return contracted second derivatives along a rollout of this map.
+        """Return the second derivatives at all steps of a trajectory, contracted with the covectors Z.
 
         The weights are Z (N, ndx) and zeta (N, nm), as in `second_order`.
         """
@@ -490,7 +490,7 @@ class OneStepMap(ABC):
 
     @property
     def residual(self) -> ca.Function | None:
-        """CasADi function of the equations that define a step, if the map has them.
+        """CasADi function of the residual of a step; None if the map defines no equations.
 
         They are r(x, u, x_next, multipliers, t, dt, parameters) = 0. Multiple shooting and DMOC use them.
         """
@@ -498,7 +498,7 @@ class OneStepMap(ABC):
 
     @property
     def explicit(self) -> ca.Function | None:
-        """CasADi function of an explicit step; None if the map has none.
+        """CasADi function of the next state; None if the map has no explicit formula.
 
         It is (x, u, t, dt, parameters) -> (x_next, multipliers, error), without a first guess.
         """
@@ -506,7 +506,7 @@ class OneStepMap(ABC):
 
     @property
     def depends_on_time(self) -> bool | None:
-        """Return whether a step depends on time; None if no equations are known."""
+        """Flag, True if a step depends on time; None if the map defines no equations."""
         for function, at in ((self.residual, 4), (self.explicit, 2)):
             if function is not None:
                 args = function.sx_in() if function.is_a("SXFunction") else function.mx_in()
@@ -515,14 +515,14 @@ class OneStepMap(ABC):
 
     @property
     def kernel(self) -> Kernel | None:
-        """CasADi function of a step for rollouts in compiled code; None without one.
+        """CasADi function that solves a step in compiled code, with its tolerance; None without one.
 
         `track` makes rollouts from it.
         """
         return None
 
     def identity(self) -> dict[str, Any]:
-        """Return plain data that identifies this map, for files of trajectories."""
+        """Return a dict of plain data that identifies this map in files of trajectories."""
         own = {key: _plain(getattr(self, name)) for key, name in self._identified_by}
         return {"map": type(self).__name__, "dt": self.dt, **own.pop("", {}), **own}
 
@@ -538,7 +538,7 @@ class OneStepMap(ABC):
         """
 
     def trying(self, **values: float) -> OneStepMap:
-        """Return the map with trial values of parameters, for searches and filters.
+        """Return the map with trial parameter values, as searches and filters need it.
 
         In contrast to `with_parameters` only inertias of bodies are checked, since without valid ones there
         is no motion.
@@ -546,7 +546,7 @@ class OneStepMap(ABC):
         return self.with_parameters(**values)
 
     def with_dt(self, dt: float) -> OneStepMap:
-        """Return the map with another default time step, s, without recompilation.
+        """Return the map with another default step length, s, without recompilation.
 
         Trajectories of free duration belong to such a map, so that they can be stabilized.
         """
@@ -554,7 +554,7 @@ class OneStepMap(ABC):
 
 
 def _plain(value: Any) -> Any:
-    """Return an attribute of a map as plain data: a function by its name, an object by its text."""
+    """Return an attribute of a map as plain data: functions by name, objects as text."""
     if isinstance(value, OneStepMap):
         return value.identity()
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Named quantities of a map."""
+"""Named quantities of a map: their expressions, units and values along trajectories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def nothing(*_: Any) -> None:
 
 
 class QuantityTable(NamedTuple):
-    """Functions that define a group of named quantities.
+    """Functions that define the names, expressions and units of a group of quantities.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class QuantityTable(NamedTuple):
 
 
 class Quantities:
-    """Named quantities of a map: states, inputs, multipliers, parameters and others.
+    """Table of a map's named quantities: states, inputs, multipliers, parameters and others.
 
     Parameters
     ----------
@@ -58,11 +58,11 @@ class Quantities:
         self._map, self._tables, self._along = f, tables, along
 
     def added(self, *tables: QuantityTable) -> Quantities:
-        """Return the quantities of this map together with those of more tables."""
+        """Return the table extended by the quantities of further tables."""
         return Quantities(self._map, *self._tables, *tables, along=self._along)
 
     def find(self, name: str) -> ca.SX:
-        """Return the expression of a named quantity.
+        """Return the expression of a quantity, given its name.
 
         See `OneStepMap.quantity`.
         """
@@ -86,7 +86,7 @@ class Quantities:
         return next((unit for unit in told if unit is not None), "")
 
     def rotation(self, frame: str) -> ca.SX | None:
-        """Return the rotation matrix (3, 3) of a frame in the map's symbols, or None.
+        """Return the rotation matrix (3, 3) of a frame as an expression in the map's symbols, or None.
 
         It maps the frame's axes to the world's. Its logarithm has the names ``FRAME:rx``, ry and rz
         (`vioc.maps.orientation`).
@@ -95,7 +95,7 @@ class Quantities:
         return next((R for R in told if R is not None), None)
 
     def along(self, run: Trajectory, name: str) -> np.ndarray:
-        """Return the values of a named quantity along a run of the map.
+        """Return the values of a quantity, given by its name, along a trajectory of the map.
 
         They are ``run[name]``.
         """
@@ -103,7 +103,7 @@ class Quantities:
 
     @property
     def _groups(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Prefixes and names of states, inputs, multipliers and parameters."""
+        """Prefixes and names of the map's states, inputs, multipliers and parameters."""
         f = self._map
         every = f.state_names, f.input_names, f.multiplier_names, tuple(f.parameters)
         return tuple(zip(("", "u.", "lambda.", "param."), every, strict=True))

@@ -1,4 +1,4 @@
-"""State space of a map: errors between states, and states at given errors."""
+"""State space of a map, which defines errors between states and states at given errors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ TURN = 2 * np.pi
 
 
 def short_way(angle: np.ndarray) -> np.ndarray:
-    """Return angles modulo a turn, in [-pi, pi).
-    Half a turn is -pi, as in symbolic expressions.
-    """
+    """Return angles shifted by multiples of 2 pi to [-pi, pi)."""
     return angle - TURN * np.floor(angle / TURN + 0.5)
 
 
 class StateSpace(ABC):
-    """Manifold of the states of a map, and its tangent vectors, the errors.
+    """State manifold of a map, whose tangent vectors are errors between states.
 
     Attributes
     ----------
@@ -34,32 +32,32 @@ class StateSpace(ABC):
 
     @abstractmethod
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """Return the error from state x0 to state x1; for plain states it is x1 - x0.
+        """Return the error dx with retract(x0, dx) = x1, which is x1 - x0 for plain states.
         Shapes are (..., nx) -> (..., ndx).
         """
 
     @abstractmethod
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """Return the state at the error `dx` from the state `x`; inverse of `difference`."""
+        """Return the state at the error `dx` from the state `x`, which is x + dx for plain states."""
 
     @abstractmethod
     def difference_expression(self, x0: Any, x1: Any) -> Any:
-        """Return the error between two states as columns of CasADi symbols, SX or MX."""
+        """Return the error from the state x0 to the state x1 as a CasADi expression (SX or MX)."""
 
     @abstractmethod
     def retract_expression(self, x: Any, dx: Any) -> Any:
-        """Return the state at an error from `x` as a column of CasADi symbols.
+        """Return the state at the error `dx` from the state `x` as a CasADi expression.
 
         It is exact to second order in `dx`.
         """
 
     @abstractmethod
     def check(self, x: np.ndarray, what: str) -> None:
-        """Raise `ValueError` unless `x`, finite values (nx,), is a valid state."""
+        """Raise `ValueError` unless the finite array `x` (nx,) is a state, such as with unit quaternions."""
 
 
 class FlatSpace(StateSpace):
-    """State space of plain numbers, some of which are angles modulo a turn."""
+    """State space whose states are plain numbers, some of which can be angles modulo 2 pi."""
 
     def __init__(self, names: tuple[str, ...], angles: Collection[str] = ()):
         self.error_names = names

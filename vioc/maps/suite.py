@@ -1,4 +1,4 @@
-"""Checks that a map of vioc or your own conforms to the one-step-map protocol.
+"""Checks that a map, of vioc or of a user, satisfies the interface `OneStepMap`.
 
     from vioc.maps.suite import check_map
     check_map(f, x, u)
@@ -30,7 +30,7 @@ APART = 2e-3  # size of the variations in difference quotients
 
 @dataclass(frozen=True)
 class Case:
-    """Test case of a map: a state, an input, and a short run from them.
+    """Test case of a map: a state, an input, and a short trajectory that starts there.
 
     Attributes
     ----------
@@ -59,14 +59,14 @@ class Case:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Unequal step lengths, s."""
+        """Unequal step lengths, s, of the test trajectory."""
         return self.f.dt * np.array([1.0, 0.7, 0.9, 0.8])
 
     def numbers(self, seed: int, *shape: int) -> np.ndarray:
         return np.random.default_rng(seed).standard_normal(shape)
 
     def same(self, got: Any, expected: Any, what: str, bound: float | None = None) -> None:
-        """Raise `AssertionError` if two arrays differ by more than `bound`.
+        """Raise `AssertionError` if two arrays differ by more than the tolerance `bound`.
 
         By default the bound is `solved`, relative.
         """
@@ -85,7 +85,7 @@ class Case:
             )
 
     def vary(self, s: np.ndarray) -> np.ndarray:
-        """Return a step's result for varied arguments, to compute finite differences.
+        """Return the result of a step at varied arguments s, from which finite differences are made.
 
         The result is the next state's error and the multipliers (ndx + nm,), if (error, input, parameters)
         differ from the test point by s.
@@ -100,14 +100,14 @@ class Case:
 
     @property
     def size(self) -> int:
-        """Number of components of s = (error, input, parameters), a step's arguments."""
+        """Number of arguments of a step: errors of the state, inputs and parameters."""
         return self.f.ndx + self.f.nu + len(self.f.theta)
 
 
 def check_map(
     f: OneStepMap, x: Any = None, u: Any = None, *, solved: float = 1e-9, pickles: bool = True
 ) -> None:
-    """Check that a map conforms to the protocol, at a state and an input.
+    """Check that a map satisfies the interface `OneStepMap`, at a state and an input.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def check_map(
 
 
 def names(case: Case) -> None:
-    """Check that names match sizes, and that each name is a quantity."""
+    """Check that the numbers of names match the map's sizes, and that each name is a quantity."""
     f = case.f
     sizes = f.nx, f.nu, len(f.multiplier_names), len(f.theta), 1
     for symbol, size, what in zip(f.symbols, sizes, f.symbols._fields, strict=True):
@@ -157,7 +157,7 @@ def names(case: Case) -> None:
 
 
 def errors_of_states(case: Case) -> None:
-    """Check that `retract` and `difference` are inverse, in numbers and in symbols."""
+    """Check that `retract` and `difference` are inverse to each other, for arrays and CasADi expressions."""
     f, e = case.f, 1e-3 * case.numbers(0, case.f.ndx)
     there = f.retract(case.x, e)
     rounding = 100 * EPS * (1 + np.abs(case.x).max(initial=0.0))
@@ -172,7 +172,7 @@ def errors_of_states(case: Case) -> None:
 
 
 def starts(case: Case) -> None:
-    """Check that `initial_state` takes coordinates by name."""
+    """Check that `initial_state` accepts coordinates by name."""
     f = case.f
     if f.multiplier_names:
         return  # not all values of coordinates fulfil constraints
@@ -187,7 +187,7 @@ def starts(case: Case) -> None:
 
 
 def steps(case: Case) -> None:
-    """Check that all methods that take steps agree.
+    """Check that all methods of the map that take steps give the same results.
 
     They are `step`, `rollout`, `rollouts`, `track`, and those of `with_dt` and `with_parameters`.
     """
@@ -217,7 +217,7 @@ def steps(case: Case) -> None:
 
 
 def unequal_steps(case: Case) -> None:
-    """Check rollouts with steps of several lengths, and their derivatives."""
+    """Check trajectories with steps of different lengths, and the derivatives along them."""
     f, k = case.f, case.k
     run = f.rollout(case.x, case.inputs, k0=k, dt=case.lengths, warn=False)
     case.same(run.step_lengths, case.lengths, "step_lengths", 100 * EPS * (k + 5) * f.dt)
@@ -238,7 +238,7 @@ def unequal_steps(case: Case) -> None:
 
 
 def steps_from_states(case: Case) -> None:
-    """Check that `steps_at` takes each step like `step` and `rollout`.
+    """Check that `steps_at` takes the same steps as `step` and `rollout`.
 
     A step must not depend on the other steps of the same call.
     """
@@ -261,7 +261,7 @@ def _same_steps(case: Case, got: Steps, expected: Steps) -> None:
 
 
 def _shaped(case: Case, got: Linearization | SecondOrder, what: str) -> None:
-    """Check the sizes of all blocks of derivatives.
+    """Check the shapes of all blocks of first or second derivatives.
 
     Blocks of wrong sizes may also fit together.
     """
@@ -274,7 +274,7 @@ def _shaped(case: Case, got: Linearization | SecondOrder, what: str) -> None:
 
 
 def first_derivatives(case: Case) -> None:
-    """Check the first derivatives A, B, P, C, D, E against differences of steps."""
+    """Check the first derivatives of a step against finite differences of steps."""
     lin = case.f.linearize(case.x, case.u, case.k)
     _shaped(case, lin, "linearize")
     _finite(lin, "linearize")
@@ -285,7 +285,7 @@ def first_derivatives(case: Case) -> None:
 
 
 def second_derivatives(case: Case) -> None:
-    """Check contracted second derivatives against differences of first ones."""
+    """Check the contracted second derivatives against finite differences of first derivatives."""
     f = case.f
     z, zeta = case.numbers(3, f.ndx), case.numbers(4, len(f.multiplier_names))
     second = f.second_order(case.x, case.u, z, case.k, zeta=zeta)
@@ -312,7 +312,7 @@ def second_derivatives(case: Case) -> None:
 
 
 def derivatives_by_times(case: Case) -> None:
-    """Check derivatives with respect to step length and start against differences."""
+    """Check the derivatives by step length and start time against finite differences."""
     f, n = case.f, case.size
     step = f.steps_at(case.x[None], case.u[None], case.k)
     z, zeta = case.numbers(3, 1, f.ndx), case.numbers(4, 1, len(f.multiplier_names))
@@ -371,7 +371,7 @@ def derivatives_by_times(case: Case) -> None:
 
 
 def tensors(case: Case) -> None:
-    """Check all second derivatives against contracted ones, of one step and of a run."""
+    """Check the tensors of second derivatives against contracted second derivatives."""
     f, run, n = case.f, case.run, len(case.run)
     Z, zeta = case.numbers(8, n, f.ndx), case.numbers(9, n, len(f.multiplier_names))
     many = f.second_order_trajectory(run, Z, zeta)
@@ -387,7 +387,7 @@ def tensors(case: Case) -> None:
 
 
 def along_trajectories(case: Case) -> None:
-    """Check that derivatives along a trajectory are those at its points."""
+    """Check that derivatives along a trajectory equal those at its single steps."""
     f, run, n = case.f, case.run, len(case.run)
     lin = f.linearize_trajectory(run)
     _finite(lin, "linearize_trajectory")
@@ -407,7 +407,7 @@ def along_trajectories(case: Case) -> None:
 
 
 def equations(case: Case) -> None:
-    """Check that steps solve `residual`, and are those of `explicit` and `kernel`."""
+    """Check that steps satisfy `residual`, and agree with `explicit` and `kernel`."""
     f, run = case.f, case.run
     t, at = case.k * f.dt, (run.x[0], run.u[0])
     if f.residual is not None:
@@ -433,7 +433,7 @@ def equations(case: Case) -> None:
 
 
 def refusals(case: Case) -> None:
-    """Check that states and inputs of wrong shape, or not finite, raise errors."""
+    """Check that states and inputs that are not finite or have a wrong shape raise errors."""
     f = case.f
     wrong = ((np.zeros(f.nx + 1), case.u), (np.full(f.nx, np.nan), case.u), (case.x, np.zeros(f.nu + 1)))
     for x, u in wrong:
@@ -446,7 +446,7 @@ def refusals(case: Case) -> None:
 
 
 def copies(case: Case) -> None:
-    """Check that identities are plain data and pickled maps give the same bits."""
+    """Check that the map's identity is plain data, and that a pickled copy gives the same bits."""
     json.dumps(case.f.identity())
     if not case.pickles:
         return
@@ -479,7 +479,7 @@ def _finite(blocks: Linearization | SecondOrder, what: str) -> None:
 def _slope(
     function: Callable[[np.ndarray], np.ndarray], d: np.ndarray, case: Case
 ) -> tuple[np.ndarray, float]:
-    """Return a directional derivative by extrapolated differences, and its error."""
+    """Return a directional derivative by extrapolated finite differences, and its error estimate."""
     coarse, fine = ((function(a * d) - function(-a * d)) / (2 * a) for a in (APART, APART / 2))
     best = (4 * fine - coarse) / 3
     size = 1 + np.abs(function(0 * d)).max(initial=0.0) + np.abs(best).max(initial=0.0)
@@ -487,7 +487,7 @@ def _slope(
 
 
 def _curvature(function: Callable[[np.ndarray], float], d: np.ndarray, case: Case) -> tuple[float, float]:
-    """Return a second directional derivative by differences, and its error."""
+    """Return a second directional derivative by finite differences, and its error estimate."""
     middle = function(0 * d)
     h = 5 * APART
     coarse, fine = ((function(a * d) - 2 * middle + function(-a * d)) / a**2 for a in (h, h / 2))

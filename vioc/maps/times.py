@@ -1,4 +1,4 @@
-"""Derivatives of steps by their length and start, from their equations.
+"""Derivatives of steps by their length and start time, from the equations that define a step.
 
 A step solves r(x, u, x_next, multipliers, t, dt, parameters) = 0. With y the errors of x_next and the
 multipliers, and s the errors of x, inputs, parameters, dt and t,
@@ -29,7 +29,7 @@ TIMES = 2  # dt and t
 
 
 class StepTimes:
-    """Derivatives of a map's steps by their length and start, from its equations.
+    """Evaluator of derivatives of steps by step length and start time, from the equations of a step.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class StepTimes:
 
     @cached_property
     def _equations(self):
-        """Equations of a step, in symbols of the errors of its arguments and results.
+        """Residual of a step as an expression in errors of the step's arguments and results.
 
         They are arguments, e, y and r, with x and x_next displaced by their errors.
         """
@@ -77,7 +77,7 @@ class StepTimes:
         return [x, u, x1, lam, t, dt, theta], e, y, r
 
     def _evaluator(self, name: str, more: list, outputs: list) -> Evaluator:
-        """Return an evaluator of derivatives of a step's equations.
+        """Return an evaluator of expressions in the symbols of a step's equations.
 
         Errors of states and changes of multipliers are zero.
         """
@@ -89,7 +89,7 @@ class StepTimes:
 
     @cached_property
     def _slopes(self) -> Evaluator:
-        """Evaluator of the derivatives of a step's equations by results, length and time.
+        """Evaluator of the derivatives of a step's equations by its results, length and start time.
 
         They are r_y, and r_dt and r_t as columns.
         """
@@ -100,7 +100,7 @@ class StepTimes:
 
     @cached_property
     def _curved(self) -> Evaluator:
-        """Evaluator of second derivatives of the equations by step length and time.
+        """Evaluator of the second derivatives of a step's equations that involve length or start time.
 
         (w . r)'' [0; 1; y_s], with rows (e, u, parameters, dt, t, y), for the columns y_s by dt and by t.
         """
@@ -118,7 +118,7 @@ class StepTimes:
         return [*arrays, theta]
 
     def _solved(self, r_y: np.ndarray, columns: np.ndarray, transposed: bool = False) -> np.ndarray:
-        """Solve with the Jacobian of a step's equations for several right-hand sides.
+        """Solve linear systems with the Jacobian of a step's equations, for several right-hand sides.
 
         Returns -r_y^-1, or its transpose, times columns. On a manifold there are more equations than errors.
         """
@@ -130,9 +130,7 @@ class StepTimes:
         return -solved(R, np.swapaxes(Q, 1, 2) @ columns)
 
     def added(self, to: MapDerivatives) -> MapDerivatives:
-        """Return derivatives of a map with those by step length and start time added.
-        The map may be a copy.
-        """
+        """Return a map's derivatives with those by step length and start time added."""
         f = to.map
 
         def second(steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
@@ -159,7 +157,7 @@ class StepTimes:
         Z: np.ndarray,
         zeta: np.ndarray,
     ) -> SecondOrder:
-        """Return the contracted second derivatives of steps with dt and t added.
+        """Return the contracted second derivatives of steps with those by length and start time added.
 
         `H` are those without, contracted with Z and zeta.
         """

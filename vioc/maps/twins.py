@@ -1,4 +1,4 @@
-"""Properties that copies of a map with other parameters or step lengths share.
+"""Properties that a map shares with its copies of other parameter values or step lengths.
 
 Such copies, twins, share everything that is built, before or after copying. A property of a map is `shared`
 by all twins, `shared_by_step` by those with the same step, or its `own`. Plain attributes and
@@ -18,7 +18,7 @@ Self = TypeVar("Self")
 
 
 class _Made(ABC, Generic[T]):
-    """Base class of properties that are computed once and then stored."""
+    """Base class of properties that are computed at their first use and then stored."""
 
     def __init__(self, make: Callable[[Any], T]):
         self._make, self.__doc__ = make, make.__doc__
@@ -45,7 +45,7 @@ class _Made(ABC, Generic[T]):
 
 
 class shared(_Made[T]):
-    """Property computed once for a map and its copies with other parameters or steps.
+    """Property computed once for a map and all its copies with other parameter values or step lengths.
 
     The copies are those of `with_parameters` and `with_dt`. It must depend neither on the values of
     parameters nor on the step.
@@ -58,7 +58,7 @@ class shared(_Made[T]):
 
 
 class shared_by_step(_Made[T]):
-    """Property computed once for all copies of a map with the same step length.
+    """Property computed once for all copies of a map that have the same step length.
 
     It may depend on that length.
     """
@@ -68,7 +68,7 @@ class shared_by_step(_Made[T]):
 
 
 class own(_Made[T]):
-    """Property computed anew for each copy of a map, as it may depend on everything."""
+    """Property computed separately for each copy of a map."""
 
     def _value(self, map: Any) -> T:
         value = map.__dict__[self._name] = self._make(map)
@@ -81,7 +81,7 @@ def _own_names(kind: type) -> tuple[str, ...]:
 
 
 def twin(f: Map) -> Map:
-    """Return a copy of a map that shares its built functions, also later ones.
+    """Return a copy of a map that shares all compiled functions with it.
 
     copy.copy would build it again.
     """

@@ -1,4 +1,4 @@
-"""Trajectories and batches, the results of rollouts, and their inputs.
+"""Trajectories and batches, which are results of rollouts, and inputs of rollouts.
 
 `trajectory` is one run and `batch` many, `signals` their inputs, `tables` and `files` their forms for other
 tools and for storage. `given` converts arguments that may be a run or a state. No concrete map is imported

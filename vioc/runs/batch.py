@@ -1,4 +1,4 @@
-"""Batches: many rollouts of one map in stacked arrays."""
+"""Batches: the results of many rollouts of one map, in stacked arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def of_each(
     f: OneStepMap, parameters: Mapping[str, Any], starts: int, inputs: int | None
 ) -> tuple[dict[str, np.ndarray], int]:
-    """Return the parameter values (M,) of M rollouts, and the number M.
+    """Return parameter values of M rollouts, arrays (M,) by name, and the number M.
 
     A single value or start is used for all rollouts.
     """
@@ -47,7 +47,7 @@ def of_each(
 
 @dataclass
 class Runs:
-    """Arrays of M rollouts in progress, each of N steps.
+    """Inputs, times and results of M rollouts in progress, each of N steps.
 
     Attributes
     ----------
@@ -76,13 +76,13 @@ class Runs:
         self.t = np.zeros(len(self.lengths) + 1)
 
     def parameters_of(self, i: int) -> dict[str, float]:
-        """Return the parameters of one run."""
+        """Return the parameter values of rollout number i, by name."""
         return {name: float(values[i]) for name, values in self.parameters.items()}
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Many rollouts of one map over the same times, in stacked arrays.
+    """Results of many rollouts of one map over the same times, in stacked arrays.
 
     ``batch[i]`` is the trajectory i, ``batch["theta"]`` a named quantity of all of them, (M, N+1) or (M, N).
 
@@ -129,7 +129,7 @@ class Batch:
 
     @property
     def trajectory(self) -> Trajectory:
-        """Trajectory of a batch of one rollout; ValueError if there are more."""
+        """Trajectory of a batch that has one rollout only; ValueError for more rollouts."""
         if len(self) != 1:
             raise ValueError(f"expected one trajectory, got a batch of {len(self)}; take one, batch[i]")
         return self[0]

@@ -1,4 +1,4 @@
-"""Table columns that are quantities of a map, and their units."""
+"""Tables whose columns are quantities of a map, with their units."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN = (TIME, STEP, RUN, BEFORE)  # columns other than quantities
 
 
 def quantities_table(run: Any, names: Sequence[str]) -> Table:
-    """Return a table of a trajectory's quantities, with ``t`` and step numbers ``k``.
+    """Return a table of a trajectory's quantities, with times ``t`` and indices ``k``.
 
     Columns have the full names of quantities. A quantity of steps is in the row of the step's start; the last
     row has none. A part of a run of unequal steps also has the length of the step before each row, on which
@@ -45,7 +45,7 @@ def quantities_table(run: Any, names: Sequence[str]) -> Table:
 
 
 def quantities_html(run: Any, title: str) -> str:
-    """Return a notebook's HTML table of a run's states and inputs.
+    """Return a table of a trajectory's states and inputs as HTML for a notebook.
 
     It has their first, last, smallest and largest values.
     """
@@ -123,7 +123,7 @@ def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
 
 
 def known_columns(table: Table, f: Any) -> dict[str, str]:
-    """Match the columns of a table to quantities of a map, by full name.
+    """Return the column of each quantity of a map, by the quantity's full name.
 
     Raises FileFormatError for unknown ones.
     """
@@ -146,7 +146,7 @@ def known_columns(table: Table, f: Any) -> dict[str, str]:
 
 
 def check_units(table: Table, f: Any, names: Mapping[str, str]) -> None:
-    """Raise FileFormatError if a column's unit differs from the map's (SI)."""
+    """Raise FileFormatError if a column's unit differs from the unit in the map (SI)."""
     own = {n: (n, "s") for n in (TIME, BEFORE)} | {
         full: (column, f.unit(full)) for full, column in names.items()
     }

@@ -1,4 +1,4 @@
-"""File format of saved trajectories, written completely and checked when read."""
+"""Files of saved trajectories, which are written as a whole and checked when read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMAT = "vioc-trajectory-1"
 
 
 def whole_file(path: str | os.PathLike, suffix: str = ".npz") -> Path:
-    """Return the path of a file to be written, with `suffix` if it has none.
+    """Return the path of a file to be written, with `suffix` added if it has none.
 
     Raises FileNotFoundError if the folder does not exist.
     """
@@ -35,7 +35,7 @@ def whole_file(path: str | os.PathLike, suffix: str = ".npz") -> Path:
 
 
 def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
-    """Replace a file by what `write` writes to a stream, in one step when complete."""
+    """Write a file by the function `write`, and replace an old one only when complete."""
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         mask = os.umask(0)
@@ -54,7 +54,7 @@ def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
 
 
 def write_file(path: Path, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> Path:
-    """Write an npz file of a trajectory's arrays with a header."""
+    """Write the arrays of a trajectory and a header to an npz file."""
     text = np.array(json.dumps({"format": FORMAT, **header}))
     return replace_file(path, lambda stream: np.savez_compressed(stream, **arrays, header=text))  # type: ignore[arg-type]
 
@@ -63,7 +63,7 @@ _AXES = {"t": 1, "x": 2, "u": 2, "multipliers": 2, "state_names": 1, "input_name
 
 
 def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read the checked arrays and the header of a saved trajectory of any map.
+    """Read the arrays and the header of a saved trajectory of any map, and check them.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
 
 
 def _stored(path: Path, keys: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
-    """Return the arrays and the header that an npz file contains, with names as text."""
+    """Return the arrays and the header in an npz file, without further checks."""
     with open(path, "rb") as stream:
         archive = stream.read(2) == b"PK"
         stream.seek(0)
@@ -120,7 +120,7 @@ def _stored(path: Path, keys: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
 
 
 def _check_header(path: Path, header: dict[str, Any]) -> None:
-    """Raise `FileFormatError` if the header lacks entries or has invalid numbers."""
+    """Raise `FileFormatError` if the header lacks an entry or has an invalid number."""
     for key, kind in (("k0", int), ("parameters", dict), ("identity", dict)):
         if not isinstance(header.get(key), kind):
             raise FileFormatError(f"{path}: the header lacks {key}")
@@ -131,7 +131,7 @@ def _check_header(path: Path, header: dict[str, Any]) -> None:
 
 
 def _check_arrays(path: Path, data: dict[str, np.ndarray]) -> None:
-    """Raise `FileFormatError` if arrays are inconsistent or not finite numbers."""
+    """Raise `FileFormatError` if arrays have inconsistent shapes or are not finite."""
     for key, axes in _AXES.items():
         if data[key].ndim != axes:
             raise FileFormatError(
@@ -157,7 +157,7 @@ def _check_arrays(path: Path, data: dict[str, np.ndarray]) -> None:
 
 
 def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read a saved trajectory of a map, with columns in the order of the map's names.
+    """Read a saved trajectory, with its columns reordered as the names of the map.
 
     Raises FileFormatError if it is of another map.
     """
@@ -187,7 +187,7 @@ def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np
 
 
 def _same(key: str, ours: Any, theirs: Any) -> bool:
-    """Return whether two entries of map identities are equal; a missing one is not."""
+    """Return whether an entry has equal values in two identities of maps."""
     if key == "dt" and isinstance(ours, float) and isinstance(theirs, (int, float)):
         return same_steps(theirs, ours)
     return ours == theirs

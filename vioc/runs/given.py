@@ -1,4 +1,4 @@
-"""Conversion of arguments: trajectories, states, inputs, step lengths.
+"""Conversion of arguments to trajectories, states, inputs and step lengths.
 
 Results and runs of loops are accepted as trajectories, reports of equilibria as states.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AsTrajectory:
-    """Base class of results that can be used like their trajectory.
+    """Base class of results that have a trajectory, and can be used in its place.
 
     An example is ``best["theta"]``.
     """
@@ -98,13 +98,13 @@ class AsTrajectory:
         return self.trajectory.evaluate(expression)
 
     def slack(self, tolerance: float | None = None) -> list[Slack]:
-        """Return the time intervals in which strings push.
+        """Return the time intervals in which a string is in compression.
         The arguments are those of `Trajectory.slack`.
         """
         return self.trajectory.slack(tolerance)
 
     def resample(self, dt: Any, *, by: str) -> Trajectory:
-        """Return the trajectory with other steps.
+        """Return the trajectory with other step lengths.
         The arguments are those of `Trajectory.resample`.
         """
         return self.trajectory.resample(dt, by=by)
@@ -141,7 +141,7 @@ class AsTrajectory:
 
 
 def trajectory_of(value: Any) -> Any:
-    """Return the trajectory of a result; return other values unchanged.
+    """Return the trajectory of a result that has one; return other values unchanged.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def trajectory_of(value: Any) -> Any:
 
 
 def state_of(value: Any, what: str = "state") -> Any:
-    """Return the state of an object such as an equilibrium; arrays are unchanged.
+    """Return the state of an object that has one, such as an equilibrium.
 
     Raises
     ------
@@ -174,13 +174,13 @@ def state_of(value: Any, what: str = "state") -> Any:
 
 
 def point_of(f: OneStepMap, x: Any, u: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the checked state and input; an equilibrium's input is the default."""
+    """Return a checked state and input; an equilibrium gives both."""
     state = f.check_state(x)
     return state, input_of(f, getattr(x, "u", None) if u is None else u, state)
 
 
 def start_of(f: OneStepMap, x0: Any, U: Any, steps: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the initial state and the inputs (N, nu) of a rollout.
+    """Return the initial state (nx,) and the inputs (N, nu) of a rollout, checked.
 
     The input of an equilibrium is held if none are given.
     """
@@ -190,7 +190,7 @@ def start_of(f: OneStepMap, x0: Any, U: Any, steps: int | None) -> tuple[np.ndar
 
 
 def input_of(f: OneStepMap, u: Any, x: np.ndarray | None = None, what: str = "input") -> np.ndarray:
-    """Return an input as a finite array (nu,); None is the map's `rest_input` at x."""
+    """Return an input as a finite array (nu,), by default the input at rest at x."""
     if u is None:
         return np.zeros(f.nu) if x is None else f.rest_input(x)
     if isinstance(u, Mapping):
@@ -202,7 +202,7 @@ def input_of(f: OneStepMap, u: Any, x: np.ndarray | None = None, what: str = "in
 
 
 def inputs_of(f: OneStepMap, U: Any, steps: int | None, x0: np.ndarray) -> np.ndarray:
-    """Return inputs (N, nu) for `steps` steps, from any accepted form.
+    """Return inputs (N, nu) for `steps` steps, from one input, an array, or None.
 
     `U` is such an array, one input, or None (see `rest_input`).
     """
@@ -224,7 +224,7 @@ def inputs_of(f: OneStepMap, U: Any, steps: int | None, x0: np.ndarray) -> np.nd
 
 
 def lengths_given(value: Any, steps: int) -> np.ndarray:
-    """Return step lengths (N,) from an array or from one length for all."""
+    """Return step lengths (N,), given as an array or as one length for all steps."""
     if isinstance(value, float) and value > 0 < value * value < math.inf:
         return np.full(steps, value)  # fast path of the common case
     if isinstance(value, (str, bytes, bool)):

@@ -1,4 +1,4 @@
-"""Resampling of a run to other steps, by a new rollout or by interpolation.
+"""Resampling of trajectories to other step lengths, by rollout or interpolation.
 
 Held inputs keep their integral: a new step has the mean of the inputs over its time. Prescribed variables
 (``rho.NAME``) are linear between samples, as in the map.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def new_lengths(run: Trajectory, dt: Any) -> np.ndarray:
-    """Return new step lengths (M,), s; ValueError unless they fill the run."""
+    """Return checked new step lengths (M,), s, which fill the trajectory's duration."""
     lengths, whole = np.asarray(dt, float), run.duration
     if not len(run):
         raise ValueError("resample: the run has no step")
@@ -34,7 +34,7 @@ def new_lengths(run: Trajectory, dt: Any) -> np.ndarray:
 
 
 def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
-    """Return a run's inputs (M, nu) on new steps between `times` (M+1,)."""
+    """Return a trajectory's inputs (M, nu) in new steps between `times` (M+1,), s."""
     f, h = run.map, run.step_lengths
     grown = np.concatenate([np.zeros((1, f.nu)), np.cumsum(run.u * h[:, None], axis=0)])
     held = np.diff(_columns(times, run.t, grown), axis=0) / np.diff(times)[:, None]
@@ -46,13 +46,13 @@ def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
 
 
 def by_map(run: Trajectory, lengths: np.ndarray, times: np.ndarray, k0: int) -> Trajectory:
-    """Return a rollout with new steps from the run's initial state and inputs."""
+    """Return a rollout with new steps, from the trajectory's initial state and inputs."""
     f = _of_lengths(run, lengths)
     return f.rollout(run.x[0], new_inputs(run, times), k0=k0, dt=lengths)
 
 
 def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tuple[Any, ...]:
-    """Interpolate a run to new steps: map, times, states, inputs and multipliers.
+    """Interpolate a trajectory to new steps; return times, states and other arrays.
 
     States are interpolated along the map's own differences. Impulses of constraints keep their sum: each new
     step has its share of the impulses of the old steps that it overlaps.
@@ -70,7 +70,7 @@ def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tup
 
 
 def _of_lengths(run: Trajectory, lengths: np.ndarray) -> Any:
-    """Return the run's map with other step lengths (M,), s."""
+    """Return the map of a trajectory, with other step lengths (M,), s."""
     f: Any = run.map
     if hasattr(f, "resampled"):
         return f.resampled(run, lengths)
@@ -78,8 +78,8 @@ def _of_lengths(run: Trajectory, lengths: np.ndarray) -> Any:
 
 
 def first_step(run: Trajectory, lengths: np.ndarray) -> int:
-    """Return the index of the first new step.
-    Raises ValueError if no step starts at the run's beginning.
+    """Return the step index k0 of the first new step.
+    Raises ValueError if no step of the new length starts at the trajectory's beginning.
     """
     own = float(lengths[0]) if (lengths == lengths[0]).all() else run.map.dt
     k0 = float(run.t[0]) / own
@@ -92,7 +92,7 @@ def first_step(run: Trajectory, lengths: np.ndarray) -> int:
 
 
 def sample_times(run: Trajectory, lengths: np.ndarray, k0: int) -> np.ndarray:
-    """Return the sample times (M+1,), s, of new steps, ending exactly with the run."""
+    """Return the sample times (M+1,), s, of new steps, up to the trajectory's end."""
     times = run.map.times(lengths, k0)
     times = times + (run.t[0] - times[0])
     times[-1] = run.t[-1]

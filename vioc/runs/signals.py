@@ -1,4 +1,4 @@
-"""Input sequences of a map from numbers, arrays, functions of time and splines.
+"""Input sequences of a map, made from numbers, arrays, functions and splines.
 
 A force is held over a step, so a function of time is sampled in the middle of the step. The input of a
 kinematic variable is its next value, so it is sampled at the step's end.
@@ -32,7 +32,7 @@ def inputs(
     dt: float | Sequence[float] | np.ndarray | None = None,
     **named: Any,
 ) -> np.ndarray:
-    """Return inputs U (N, nu) of a map from signals by name.
+    """Return inputs U (N, nu) of a map, given a signal for each input by name.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def inputs(
 
 
 def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool = False) -> np.ndarray:
-    """Sample a signal at times `t` (N,).
+    """Return the values of a signal, such as a function, at the times `t` (N,), s.
 
     `inputs` lists the forms of a signal. `with_start` allows arrays of N+1 values, whose first is dropped.
     """
@@ -121,7 +121,7 @@ def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool 
 
 
 def _recorded(f: OneStepMap, table: Table) -> dict[str, Any]:
-    """Return the signals of inputs in a table; FileFormatError if it has none."""
+    """Return the signals in a table that are inputs of a map, by name."""
     names = known_columns(table, f)
     check_units(table, f, names)
     found: dict[str, Any] = {}
@@ -157,7 +157,7 @@ def _collect(f: OneStepMap, signals: Mapping[str, Any], named: Mapping[str, Any]
 
 
 def _call(value: Any, t: np.ndarray, what: str) -> np.ndarray:
-    """Evaluate a function of time at every time.
+    """Evaluate a function of time at each of several times, and check its values.
 
     Functions of scipy are evaluated at once, within their knots, others one by one.
     """
@@ -183,13 +183,13 @@ def _call(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 
 def first_knot(value: Any) -> float | None:
-    """Return the first knot of a scipy spline; None if it is defined everywhere."""
+    """Return the first knot of a scipy spline, s; None if it has values at all times."""
     knots = _knots(value)
     return None if knots is None else knots[0]
 
 
 def _knots(value: Any) -> tuple[float, float] | None:
-    """Return the interval of a scipy spline; None for periodic ones and other objects."""
+    """Return first and last knot of a scipy spline; None for periodic ones and others."""
     if not type(value).__module__.startswith("scipy.") or getattr(value, "extrapolate", None) == "periodic":
         return None
     if hasattr(value, "t") and hasattr(value, "k"):  # BSpline: the base interval

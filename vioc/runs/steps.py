@@ -1,4 +1,4 @@
-"""Step lengths of runs: comparison, and errors if they do not fit together."""
+"""Step lengths of trajectories: their computation, comparison and errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SAME = 1e-9  # relative difference up to which step lengths are equal
 
 
 def lengths_of(t: np.ndarray, own: float) -> np.ndarray:
-    """Return the lengths (N,) of the steps between sample times t (N+1,), s.
+    """Return the step lengths (N,), s, between sample times t (N+1,), s.
 
     They are `own` to the bit if they equal it, as times far from zero have rounding errors.
     """
@@ -25,7 +25,7 @@ def lengths_of(t: np.ndarray, own: float) -> np.ndarray:
 
 
 def times_of(lengths: np.ndarray, k0: int, own: float, begins: np.ndarray | None = None) -> np.ndarray:
-    """Return sample times (N+1,), s, of steps with lengths (N,) from step k0 on.
+    """Return sample times (N+1,), s, of steps with given lengths, from step k0 on.
 
     Step k0 starts after k0 equal lengths; or steps start at the times `begins` (N,).
     """
@@ -37,7 +37,7 @@ def times_of(lengths: np.ndarray, k0: int, own: float, begins: np.ndarray | None
 
 
 def same_steps(got: Any, expected: Any) -> bool:
-    """Return whether two step lengths, or sequences of them, are equal."""
+    """Return whether two step lengths, or two sequences of step lengths, are equal."""
     a, b = np.asarray(got, float), np.asarray(expected, float)
     if a.ndim and b.ndim and a.shape != b.shape:
         return False
@@ -45,7 +45,7 @@ def same_steps(got: Any, expected: Any) -> bool:
 
 
 def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", instead: str = "") -> None:
-    """Raise ValueError if two objects were made for different step lengths.
+    """Raise ValueError if two objects, such as law and map, have other step lengths.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", inst
 
 
 def check_clock(run: Any, what: str) -> None:
-    """Raise ValueError if a run's times do not follow from its steps.
+    """Raise ValueError if a run's times do not fit its step indices and lengths.
 
     Steps start where their numbers and lengths say; a piece of a run of unequal steps starts at another time.
     Maps that do not depend on time accept it.
@@ -85,7 +85,7 @@ def check_clock(run: Any, what: str) -> None:
 
 
 def steps_within(got: float, step: float, what: str, owner: str, hold: bool) -> int:
-    """Return the number of steps of length `step` in one step of length `got`.
+    """Return how many steps of length `step` one step of length `got` contains.
 
     `what` takes the longer steps, `owner` the shorter. Raises ValueError unless the number is 1, or an
     integer if `what` is to `hold` between its samples.

@@ -1,4 +1,4 @@
-"""Tables of named columns with units, for exchange of data with other tools.
+"""Tables of columns with names and units, to exchange data with other programs.
 
 Trajectories, batches, and sweeps make tables; a CSV file, a DataFrame of pandas, and a Dataset of xarray can
 be read as one. Column heads are ``name [unit]``, in SI; ``t`` is the time.
@@ -32,7 +32,7 @@ BETWEEN = ("hold", "line")
 
 @dataclass(frozen=True)
 class Table(Mapping):
-    """Table of named columns of equal length; ``table["theta"]`` is one column.
+    """Table of columns of equal length with units; ``table["theta"]`` is a column.
 
     Attributes
     ----------
@@ -82,13 +82,13 @@ class Table(Mapping):
     # -- parts --------------------------------------------------------------------------------------
 
     def only(self, *names: str) -> Table:
-        """Return a table with some of the columns, and with its index columns."""
+        """Return a table with the named columns and the index columns."""
         kept = dict.fromkeys((*self.index, *names))
         units = {n: u for n, u in self.units.items() if n in kept}
         return Table({n: self[n] for n in kept}, units, self.index, self.source)
 
     def renamed(self, names: Mapping[str, str]) -> Table:
-        """Return the table with other column names, ``{"F": "force"}``, in the same units."""
+        """Return a table with renamed columns, ``{"F": "force"}``, in the same units."""
         for name in names:
             self[name]  # raises for an unknown name
         new = [names.get(n, n) for n in self]
@@ -99,14 +99,14 @@ class Table(Mapping):
         return Table(columns, units, tuple(names.get(n, n) for n in self.index), self.source)
 
     def complete(self) -> Table:
-        """Return the table without rows in which a number is missing."""
+        """Return a table without the rows in which a number is missing (NaN)."""
         every = [np.isfinite(v) for v in self.columns.values() if v.dtype.kind in "fiu"]
         kept = np.logical_and.reduce(every) if every else slice(None)
         columns = {n: v[kept] for n, v in self.columns.items()}
         return Table(columns, self.units, self.index, self.source)
 
     def numbers(self, name: str) -> np.ndarray:
-        """Return a column as floats; FileFormatError if it has text."""
+        """Return a column as floats; FileFormatError if it contains text."""
         values = self[name]
         if values.dtype.kind not in "fiub":
             text = next((str(v) for v in values if not is_number(str(v))), "")
@@ -114,7 +114,7 @@ class Table(Mapping):
         return values.astype(float)
 
     def signal(self, name: str, between: str = "hold") -> Signal:
-        """Return a column as a function of time, for `vioc.inputs`.
+        """Return a column as a function of time, which `vioc.inputs` accepts as a signal.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class Table(Mapping):
     # -- other tools --------------------------------------------------------------------------------
 
     def write(self, path: str | os.PathLike) -> Path:
-        """Write the table to a CSV file with heads ``name [unit]``, exact to the bit.
+        """Write the table to a CSV file with headings ``name [unit]`` and all digits.
 
         Missing numbers are empty. The file is written completely or not at all.
         """
@@ -157,7 +157,7 @@ class Table(Mapping):
         return replace_file(path, lambda stream: stream.write(text.getvalue().encode()))
 
     def to_pandas(self) -> Any:
-        """Convert the table to a ``pandas.DataFrame`` with its index columns as index.
+        """Convert the table to a ``pandas.DataFrame`` that has the index columns as index.
 
         Units are ``frame.attrs["units"]``.
         """
@@ -167,7 +167,7 @@ class Table(Mapping):
         return frame
 
     def to_xarray(self) -> Any:
-        """Convert the table to an ``xarray.Dataset`` with its index columns as dimensions.
+        """Convert the table to an ``xarray.Dataset`` that has index columns as dimensions.
 
         Units are in ``attrs``.
         """
@@ -179,7 +179,7 @@ class Table(Mapping):
 
     @staticmethod
     def read(source: Any) -> Table:
-        """Make a table from a CSV file, a DataFrame, a Dataset, or a dict of columns.
+        """Read a table from a CSV file, a DataFrame, a Dataset, or a dict of columns.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class Table(Mapping):
         return f"Table({self.rows} rows of {few(self, what='columns')})"
 
     def to_html(self) -> str:
-        """Return the first and last rows as HTML for a notebook."""
+        """Return the first and the last rows as an HTML table, for a notebook."""
         heads = (f"{n} [{self.units[n]}]" if self.units.get(n) else n for n in self)
         shown = [0, 1, 2, 3, 4] if self.rows <= 10 else [0, 1, 2, -2, -1]
         body = "".join(
@@ -234,13 +234,13 @@ class Table(Mapping):
 
 
 class Signal:
-    """Column of a table as a function of time t (s)."""
+    """Function of time t, s, whose values are a recorded column of a table."""
 
     def __init__(self, t: np.ndarray, values: np.ndarray, between: str, end: float, what: str):
         self.t, self.values, self.between, self.end, self.what = t, values, between, end, what
 
     def __call__(self, t: float) -> float:
-        """Return the recorded value at a time; ValueError outside the record."""
+        """Return the column's value at the time t, s; ValueError outside its times."""
         rounding = 1e-9 * (self.end - self.t[0])
         if not self.t[0] - rounding <= t <= self.end + rounding:
             raise ValueError(
@@ -300,7 +300,7 @@ def _read_csv(path: Path) -> Table:
 
 
 def _plain_numbers(text: str) -> tuple[list[str], list[np.ndarray]] | None:
-    """Read a CSV text of names and plain numbers quickly; None if it is more complex."""
+    """Read a CSV text that contains only names and numbers; None for other texts."""
     first, _, rest = text.partition("\n")
     if '"' in text or not first.strip() or not rest.strip():
         return None
@@ -314,7 +314,7 @@ def _plain_numbers(text: str) -> tuple[list[str], list[np.ndarray]] | None:
 
 
 def _delimiter(text: str) -> str:
-    """Return the separator of a CSV text's columns, from its first line.
+    """Return the character that separates columns in a CSV text, from its first line.
 
     It is a comma if one is outside quotes.
     """
@@ -345,7 +345,7 @@ def _headed(
 
 
 def _values(column: Any) -> np.ndarray:
-    """Convert cells to floats, NaN for empty ones; leave integers and text unchanged."""
+    """Convert cells to floats, empty ones to NaN; leave integers and text unchanged."""
     if isinstance(column, tuple):  # the cells of a file
         try:
             return np.array(list(map(float, column)))

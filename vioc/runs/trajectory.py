@@ -1,4 +1,4 @@
-"""Trajectories: results of rollouts with access by name, and their files."""
+"""Trajectories, the results of rollouts, with quantities by name, and their files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Slack(NamedTuple):
-    """Time interval of a trajectory in which a string pushes.
+    """Time interval of a trajectory in which a string is in compression.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Slack(NamedTuple):
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Discrete trajectory of a one-step map, with time as the first axis.
+    """States and inputs of a one-step map over time; quantities by name.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Trajectory:
         k0: int = 0,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """Make a trajectory from steps of given lengths (N,), s.
+        """Make a trajectory from its arrays and from the lengths of its steps (N,), s.
 
         The lengths are not computed from the times `t`.
         """
@@ -129,7 +129,7 @@ class Trajectory:
 
     @cached_property
     def step_lengths(self) -> np.ndarray:
-        """Length of each step (N,), s; exact if all are equal, unlike differences of t."""
+        """Length of each step (N,), s, without the rounding errors of differences of t."""
         return lengths_of(self.t, self.map.dt)
 
     @property
@@ -138,7 +138,7 @@ class Trajectory:
         return float(self.t[-1] - self.t[0])
 
     def on_its_step(self) -> Trajectory:
-        """Return the trajectory with a map whose `dt` is the length of its steps.
+        """Return the trajectory with a map whose default step length is that of its steps.
 
         If they are not equal, the trajectory is unchanged. Results made from it (a regulator, a file, a
         quantity) then have these steps.
@@ -149,7 +149,7 @@ class Trajectory:
         return replace(self, map=f.with_dt(float(h[0])))
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
-        """Evaluate a CasADi expression of ``map.symbols`` along the trajectory.
+        """Evaluate an expression in the map's CasADi symbols at all samples or steps.
 
         Returns
         -------
@@ -171,7 +171,7 @@ class Trajectory:
 
     @cached_property
     def impulse_lengths(self) -> np.ndarray:
-        """Time over which each step's constraint impulses act (N,), s.
+        """Time (N,), s, by which each step's constraint impulses are divided to be forces.
 
         An impulse divided by this time is the force. An impulse at the start of a step belongs in part to the
         step before, which may have another length.
@@ -182,11 +182,11 @@ class Trajectory:
 
     @property
     def energy(self) -> np.ndarray:
-        """Total energy at each sample (N+1,), J, if the map has one."""
+        """Total energy at each sample (N+1,), J; only for maps that have an energy."""
         return self["energy"]
 
     def slack(self, tolerance: float | None = None) -> list[Slack]:
-        """Return the time intervals in which strings push, in order of time.
+        """Return the time intervals in which a string is in compression, in order of time.
 
         Strings are `StringConstraint`.
 
@@ -220,11 +220,11 @@ class Trajectory:
         return viz().plot_trajectory(self, *names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
-        """Animate the mechanism, on the screen or in a file: `vioc.viz.animate`."""
+        """Animate the mechanism on the screen or in a file, by `vioc.viz.animate`."""
         return viz().animate(self, path, **options)
 
     def view(self, **options: Any) -> Any:
-        """Show the mechanism in the browser: `vioc.viz.view`."""
+        """Show the motion of the mechanism in the browser, by `vioc.viz.view`."""
         return viz().view(self, **options)
 
     def __repr__(self) -> str:
@@ -238,7 +238,7 @@ class Trajectory:
         return quantities_html(self, repr(self))
 
     def part(self, start: int, end: int) -> Trajectory:
-        """Return the part of the trajectory from step `start` to before step `end`.
+        """Return the part of the trajectory from step `start` up to step `end`, exclusive.
 
         Both are non-negative; ``run[start:end]`` also counts from the end.
         """
@@ -250,7 +250,7 @@ class Trajectory:
         return Trajectory(self.map, *arrays, multipliers, k0=self.k0 + start, before=before).on_its_step()
 
     def resample(self, dt: Any, *, by: str) -> Trajectory:
-        """Return this run with other steps, by a new rollout or by interpolation.
+        """Return this motion with other step lengths, by rollout or by interpolation.
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class Trajectory:
         raise ValueError(f'by: expected "map" or "line", got {by!r}')
 
     def table(self, *names: str) -> Table:
-        """Return named quantities as a `Table` with units, for CSV, pandas and xarray.
+        """Return a `Table` of named quantities with units, for CSV, pandas and xarray.
 
         Without names the table has all states, inputs and multipliers, from which `load` restores the
         trajectory. Quantities of a step are in the row of its start.
@@ -300,7 +300,7 @@ class Trajectory:
     # -- file -----------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Write the trajectory with its names to an npz file, or to a CSV file.
+        """Save the trajectory, with all names, to an npz file or to a CSV file.
 
         A path ``NAME.csv`` gives CSV (``table().write``), a path without a suffix gets ``.npz``. The file is
         written completely or not at all: an interrupted save leaves the old file.
@@ -328,7 +328,7 @@ class Trajectory:
 
     @staticmethod
     def load(path: Any, f: OneStepMap) -> Trajectory:
-        """Read a saved trajectory of the map `f`, with columns matched by name.
+        """Read a saved trajectory of the map `f`, and match its columns by their names.
 
         They may have any order.
 
@@ -356,7 +356,7 @@ class Trajectory:
 
 
 def warn_slack(trajectory: Trajectory) -> None:
-    """Warn (`SlackWarning`) if a string pushes in a rollout: which, when, how hard."""
+    """Issue a `SlackWarning` if a string is in compression during a trajectory."""
     found = trajectory.slack()
     if not found:
         return

@@ -1,4 +1,4 @@
-"""Parameter sweeps, multi-start and Monte Carlo on parallel executors."""
+"""Parameter sweeps, multi-start searches and Monte Carlo studies, run in parallel."""
 
 from vioc.sweeps.points import grid, zipped
 from vioc.sweeps.run import Outcome, Sweep, SweepProgress, sweep

@@ -1,4 +1,4 @@
-"""Execution of tasks by executors or process pools that survive lost workers."""
+"""Parallel execution of tasks, which continues when worker processes end abruptly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOST = (
 def results(
     call: Callable, tasks: dict[int, tuple], executor: Executor | None, workers: int | None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Run all tasks, and yield (index, result) as they are completed."""
+    """Run all tasks, and yield the index and result of each task when it is complete."""
     if executor is not None:
         width = AHEAD * max(8, os.cpu_count() or 1, _width(executor))
         yield from _through(executor, call, tasks, width, [])
@@ -49,7 +49,7 @@ def results(
 
 
 def _own_pool(call: Callable, tasks: dict[int, tuple], count: int, suspects: list[int]) -> Iterator:
-    """Run tasks in process pools, with a new pool whenever one breaks.
+    """Run tasks in a pool of processes, and make a new pool when one breaks.
 
     Tasks that were running at a break go to `suspects`.
     """
@@ -73,7 +73,7 @@ def _own_pool(call: Callable, tasks: dict[int, tuple], count: int, suspects: lis
 
 
 def _end_with_parent() -> None:
-    """End this worker process as soon as its parent has ended, even if killed."""
+    """End this worker process when its parent process has ended, even if killed."""
     parent = parent_process()
 
     def wait_for_it() -> None:
@@ -87,7 +87,7 @@ def _end_with_parent() -> None:
 def _through(
     executor: Executor, call: Callable, tasks: dict[int, tuple], width: int, lost: list[int]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the results of tasks from an executor, with at most `width` in progress.
+    """Yield results of tasks run by an executor, with at most `width` tasks at a time.
 
     If the executor breaks, its running tasks go to `lost`.
     """

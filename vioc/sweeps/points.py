@@ -1,4 +1,4 @@
-"""Points of a sweep: dicts of the arguments of a function."""
+"""Points of a sweep, which are dicts of arguments of the swept function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return every combination of the arguments' values, as points of a sweep.
+    """Return a point for every combination of the given values of the arguments.
 
     The last argument varies fastest.
 
@@ -21,7 +21,9 @@ def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def zipped(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Combine the i-th values of all arguments to point i; ValueError if counts vary."""
+    """Return points, of which point i has the i-th values of all arguments.
+    ValueError if the numbers of values differ.
+    """
     columns = {name: list(values) for name, values in axes.items()}
     if len({len(column) for column in columns.values()}) > 1:
         sizes = ", ".join(f"{len(column)} of {name}" for name, column in columns.items())

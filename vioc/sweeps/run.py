@@ -1,4 +1,4 @@
-"""Parallel evaluation of a function at many points, resumable and reproducible.
+"""Calls of a function at many points in parallel, resumable and reproducible.
 
 Results are the same to the bit for any executor.
 """
@@ -35,7 +35,7 @@ ENDS = "error", "seconds"  # the last columns of a table
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result or error of one task of a sweep.
+    """Result or error of a sweep's function at one point.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Outcome:
 
 
 class Sweep(Sequence):
-    """Outcomes of a sweep in the order of the points."""
+    """Outcomes (results or errors) of all tasks of a sweep, in order of the points."""
 
     def __init__(self, outcomes: Sequence[Outcome]):
         self.outcomes = tuple(outcomes)
@@ -81,7 +81,7 @@ class Sweep(Sequence):
 
     @property
     def values(self) -> list[Any]:
-        """List of the function's return values at all points.
+        """Return values of the function at all points, in order.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class Sweep(Sequence):
         return [o for o in self.outcomes if o.ok]
 
     def column(self, name: str) -> np.ndarray:
-        """Return one entry of all points or results (dicts); nan for failed tasks."""
+        """Return one entry of the points or results (dicts) as an array; NaN if failed."""
         column = []
         for o in self.outcomes:
             source = next((d for d in (o.point, o.value) if isinstance(d, Mapping) and name in d), None)
@@ -115,7 +115,7 @@ class Sweep(Sequence):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Results of all tasks as rows (dicts) for a table.
+        """Points and results of all tasks as a list of dicts, one for each table row.
 
         A row has ``task``, the entries of point and value, ``error`` and ``seconds``. A point or value that
         is not a dict is ``point`` or ``value``; a name in both is ``value.NAME`` for the value. Arrays have a
@@ -151,7 +151,7 @@ class Sweep(Sequence):
 
     @staticmethod
     def read(path: str | os.PathLike) -> Sweep:
-        """Read the outcomes in a sweep's store, whose sweep may still be running.
+        """Read the outcomes in the file of a sweep, which may still be running.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class Sweep(Sequence):
         return self.table().to_html()
 
     def best(self, key: Callable[[Any], float]) -> Outcome:
-        """Return the outcome with the least value of `key`, a function of its result.
+        """Return the outcome with the smallest value of `key`, a function of the result.
 
         RuntimeError if every task failed.
         """
@@ -177,7 +177,7 @@ class Sweep(Sequence):
         return min(good, key=lambda o: key(o.value))
 
     def plot(self, first: str, second: str | None = None, *, value: str, ax: Any = None, **more: Any) -> Any:
-        """Plot a result over one or two arguments; see `vioc.viz.plot_sweep`."""
+        """Plot a result over one or two arguments of the sweep, by `vioc.viz.plot_sweep`."""
         return plots().plot_sweep(self, first, second, value=value, ax=ax, **more)
 
     def __repr__(self) -> str:
@@ -186,7 +186,7 @@ class Sweep(Sequence):
 
 
 def _flat(name: str, value: Any) -> dict[str, Any]:
-    """Split a value into table columns: entries of arrays, lists and dicts."""
+    """Convert a value to table columns, with one for each entry of a list or dict."""
     if isinstance(value, Mapping):
         return {k: v for key, item in value.items() for k, v in _flat(f"{name}.{key}", item).items()}
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
@@ -197,7 +197,7 @@ def _flat(name: str, value: Any) -> dict[str, Any]:
 
 
 class SweepProgress(NamedTuple):
-    """Progress of a sweep after a task: counts, seconds since the start, last outcome.
+    """Progress of a sweep: counts of tasks, seconds since the start, and last outcome.
 
     `resumed` counts tasks from the store.
     """
@@ -227,7 +227,7 @@ def sweep(
     retry_failures: bool = False,
     progress: bool | Callable[[SweepProgress], Any] | None = None,
 ) -> Sweep:
-    """Call a function at every point, in parallel.
+    """Call a function at every point in parallel, and return all outcomes.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ def sweep(
 
 
 def _call(function: Callable[..., Any], point: Any, child: np.random.SeedSequence | None) -> dict[str, Any]:
-    """Call the function for one task in the worker, and catch its exceptions."""
+    """Call the function at one point in a worker process, and catch its exceptions."""
     before = time.perf_counter()
     more = {} if child is None else {"rng": np.random.default_rng(child)}
     result: dict[str, Any] = {"value": None, "error": None, "traceback": ""}
@@ -332,7 +332,7 @@ def _call(function: Callable[..., Any], point: Any, child: np.random.SeedSequenc
 
 
 def _packed(function: Callable[..., Any]) -> tuple[str, bytes]:
-    """Pickle a function, with a digest by which a worker unpacks it only once."""
+    """Pickle a function, with a digest so that each worker unpickles it only once."""
     try:
         data = pickle.dumps(function)
     except Exception as error:
@@ -375,7 +375,7 @@ def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
 
 
 def _told(value: Any, within: tuple[int, ...]) -> Any:
-    """Return plain data that identify a bound argument of a swept function.
+    """Return plain data that identifies an argument bound to the swept function.
 
     Objects are identified by `__reduce__`, or by their public attributes except cached properties; functions
     by their names, defaults and closures.
@@ -416,7 +416,7 @@ def _told(value: Any, within: tuple[int, ...]) -> Any:
 
 
 class _Teller:
-    """Progress report of a sweep, to a terminal or to a callable."""
+    """Reporter of a sweep's progress, to a terminal or to a user's function."""
 
     def __init__(self, progress: Any, total: int, done: int, failed: int):
         self.progress, self.total, self.resumed, self.failed = progress, total, done, failed

@@ -1,4 +1,4 @@
-"""Append-only file of a sweep's results, with one JSON line for each task.
+"""File of a sweep's results, to which each task appends one line of JSON.
 
 The first line identifies the sweep. A line counts when its newline is on the disk; an incomplete last line
 after a crash is cut off when the file is opened again.
@@ -25,7 +25,7 @@ KINDS = (  # supported dtypes of arrays, which JSON stores to the bit
 
 
 class Store:
-    """Results of one sweep in a file on disk.
+    """Open file of one sweep, with the results of its completed tasks.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Store:
             raise
 
     def results(self, count: int) -> list[tuple[int, dict[str, Any]]]:
-        """Return the stored results as (index, result), for a sweep of `count` tasks.
+        """Return index and record of each stored result, for a sweep of `count` tasks.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class Store:
             raise
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write a record; it is on the disk when this returns.
+        """Append a record to the file, and return when it is on the disk.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class Store:
 
 
 def read_store(path: str | os.PathLike) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Read the header and the records of a store, without opening it for writing.
+    """Read header and records of a sweep's file without opening it for writing.
 
     The store may be growing.
     """
@@ -128,7 +128,7 @@ def read_store(path: str | os.PathLike) -> tuple[dict[str, Any], list[dict[str, 
 def outcomes(
     records: list[dict[str, Any]], header: Mapping[str, Any], path: str | os.PathLike
 ) -> list[tuple[int, Any, dict[str, Any]]]:
-    """Return stored records as (index, point, result), or raise FileFormatError."""
+    """Convert stored records to (index, point, result), or raise FileFormatError."""
     count = header.get("tasks")
     for line, record in enumerate(records, 2):
         if type(count) is not int or not _is_result(record, count):
@@ -137,7 +137,7 @@ def outcomes(
 
 
 def dumps(value: Any) -> str:
-    """Convert a value to one line of JSON; floats and arrays are stored to the bit."""
+    """Convert a value to one line of JSON that preserves floats and arrays exactly."""
     return json.dumps(_plain(value, "value"), separators=(",", ":"))
 
 
@@ -195,7 +195,7 @@ def _parse(lines: list[str], path: Path) -> list[dict[str, Any]]:
 
 
 def _is_result(record: dict[str, Any], count: int) -> bool:
-    """Return whether a record has the form of a result of a sweep of `count` tasks."""
+    """Return whether a record is a valid result of a task of a sweep of `count` tasks."""
     index, result = record.get("index"), record.get("outcome")
     if type(index) is not int or not 0 <= index < count or not isinstance(result, dict):
         return False

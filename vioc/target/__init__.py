@@ -1,4 +1,4 @@
-"""Code generation: controllers and maps as C99 or FMUs, and loops at a fixed rate.
+"""Generation of C99 code and FMUs from controllers and maps, and real-time loops.
 
 How to: docs/target.md.
 """

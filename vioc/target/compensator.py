@@ -1,4 +1,4 @@
-"""Poles of a controller from measurements to inputs, without its plant."""
+"""Poles of a compensator (law and observer), from measurements to inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNSTABLE = 1 + 1e-7  # magnitude of unstable poles: double ones of integrators a
 
 
 def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
-    """Return the poles of a compensator outside the unit circle, the largest first.
+    """Return a compensator's poles outside of the unit circle, the largest first.
 
     A compensator is a law with its observer. It is linearized about the points to which its law regulates.
     With the gains K of the law and L of the observer, the estimate before a measurement follows
@@ -41,7 +41,7 @@ def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
 
 
 def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
-    """Yield the points to which a law regulates, and its gains by observer states."""
+    """Yield the states and inputs to which a law regulates, each with its gain matrix."""
     law = law.law if isinstance(law, LimitedLaw) else law
     offsets = np.zeros((f.nu, 0))
     if isinstance(law, OffsetFree):
@@ -62,7 +62,7 @@ def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
 
 
 def _without_plant(f: OneStepMap, observer: Any, x: np.ndarray, u: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """Return the state matrix of a compensator by itself, without its plant.
+    """Return the state matrix of a compensator (law and observer) without its plant.
 
     It has no rows for a compensator without memory, or with changing gains.
     """

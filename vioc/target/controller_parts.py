@@ -1,4 +1,4 @@
-"""C code of a controller in parts: the map's step, the observer and the law.
+"""C code of a controller's parts: the step of a map, an observer and a law.
 
 A part is C99 text with its requirements (`ControllerPart`); `controller` joins them. An observer's part
 defines ::
@@ -39,7 +39,7 @@ LARGEST = {"double": 1.7e308, "single": 3.4e38}  # replaces an infinite bound
 
 @dataclass(frozen=True)
 class ControllerPart:
-    """Part of a controller's C code, with its requirements.
+    """Part of a controller's C code, with the constants and functions it needs.
 
     Attributes
     ----------
@@ -70,18 +70,18 @@ class ControllerPart:
 
 @cache
 def template(name: str) -> str:
-    """Return the text of a C template, a file in the folder ``c``."""
+    """Return the text of a C template in the folder ``c``, by its file name."""
     return (Path(__file__).parent / "c" / name).read_text()
 
 
 def piece(name: str) -> str:
-    """Return a C template with a blank line after it."""
+    """Return the text of a C template, followed by a blank line."""
     return template(name) + "\n"
 
 
 @cache
 def helpers() -> dict[str, str]:
-    """Return the C functions of ``matrices.c`` by name."""
+    """Return the C functions in the file ``matrices.c``, by name."""
     blocks = re.split(r"\n\n(?=/\*)", template("matrices.c").rstrip())
     return {re.search(r"static \w+ (\w+)\(", b)[1]: b.rstrip() + "\n\n" for b in blocks}  # type: ignore[index]
 
@@ -106,7 +106,7 @@ def product(n: int, m: int, p: int) -> Operations:
 
 
 def table(name: str, rows: Any, precision: str) -> str:
-    """Return the C definition of a constant table (N, m)."""
+    """Return C code that defines a constant array (N, m)."""
     rows = np.atleast_2d(rows)
     size = f"[{rows.shape[0]}][{rows.shape[1]}]"
     inner = ",\n    ".join("{" + _numbers(row, precision) + "}" for row in rows)
@@ -114,7 +114,7 @@ def table(name: str, rows: Any, precision: str) -> str:
 
 
 def vector(name: str, values: Any, precision: str) -> str:
-    """Return the C definition of a constant array of at least one number."""
+    """Return C code that defines a constant array of at least one number."""
     values = np.ravel(values)
     return f"static const real {name}[{max(len(values), 1)}] = {{{_numbers(values, precision) or '0'}}};\n"
 
@@ -124,7 +124,7 @@ def _numbers(values: np.ndarray, precision: str) -> str:
 
 
 def step_part(step: SplitStep, iterations: int, linearize: bool, precision: str) -> ControllerPart:
-    """Return the part of a controller that computes the map's step and derivatives."""
+    """Return C code of a map's step and its derivatives, as a controller's part."""
     f, n, nx, nu = step.map, step.n, step.map.nx, step.map.nu
     sizes = {"NM": len(f.multiplier_names)}
     found = [emit(step.result, "result", precision, "x_next and the multipliers, by the core's unknowns")]
@@ -164,7 +164,7 @@ def _expression(name: str, comment: str, precision: str, outputs: dict, **symbol
 
 
 def _sensed(f: OneStepMap, measurement: Measurement | None, precision: str) -> tuple[ca.SX, ca.SX, str]:
-    """Return a state, its measurement, and C code of the measurement, `sensed`.
+    """Return state and measurement as expressions, and C code of the measurement.
 
     Without a measurement g is the state.
     """
@@ -198,7 +198,7 @@ def observer_part(
     precision: str,
     P: Any,
 ) -> ControllerPart:
-    """Return the part of a controller that contains the observer.
+    """Return C code of an observer, as a controller's part.
 
     `P` is the initial covariance of an extended filter.
     """
@@ -266,7 +266,7 @@ def observer_part(
 
 
 def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitted]:
-    """Return C functions that derive a state from two successive configurations.
+    """Return two C functions that derive a state from two successive configurations.
 
     They are (q0, q1, u, t) -> other states, and (q0, q1) -> q1 the short way round from q0.
     """
@@ -291,14 +291,14 @@ def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitt
 
 
 def difference_of(f: OneStepMap, precision: str) -> Emitted:
-    """Return C code of the function `difference` of two states."""
+    """Return a C function of the difference between two states of a map."""
     x0, x1 = ca.SX.sym("x0", f.nx), ca.SX.sym("x1", f.nx)
     dx, text = f.space.difference_expression(x0, x1), "x1 - x0, angles the short way"
     return _expression("difference", text, precision, {"dx": ca.densify(dx)}, x0=x0, x1=x1)
 
 
 def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> ControllerPart:
-    """Return the part of a controller that contains the law, with bounds on its input."""
+    """Return C code of a law with limits of its input, as a controller's part."""
     limited = law if isinstance(law, LimitedLaw) else None
     text, bounded, offset = "", [lower, upper], law if isinstance(law, OffsetFree) else None
     if limited is not None:
@@ -358,7 +358,7 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
 
 
 def listed(names: Iterable[str]) -> str:
-    """Join names by commas for a C comment.
+    """Join names by commas, as text of a C comment.
 
     Characters that C could read as more than a comment are replaced by ``_``.
     """

@@ -1,4 +1,4 @@
-"""C99 code of CasADi SX functions, with operation counts.
+"""C99 code of CasADi SX functions, with counts of its operations.
 
 Every instruction becomes one operation of C, in CasADi's order; values that are used once are written where
 they are used. A `real` is double or float. The code allocates nothing and has no static data.
@@ -54,7 +54,7 @@ CHEAP = {
 
 @dataclass(frozen=True)
 class Operations:
-    """Operation count of a generated C function in the worst case.
+    """Largest number of operations of each kind that a C function can need.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Operations:
 
 @dataclass(frozen=True)
 class Emitted:
-    """Generated C function with its operation count.
+    """C code of a function, with its operation count.
 
     Attributes
     ----------
@@ -104,14 +104,14 @@ class Emitted:
 
 
 def number(value: float, precision: str = "double") -> str:
-    """Return a C literal that reads back to the same double, or to the nearest single."""
+    """Return a C literal that reads as the same double, or as the nearest single."""
     if not math.isfinite(value):
         raise ValueError(f"a number in C is finite, got {value}")
     return repr(float(value)) + SUFFIX[precision]
 
 
 def emit(function: ca.Function, name: str, precision: str = "double", comment: str = "") -> Emitted:
-    """Generate the C code of a CasADi function.
+    """Generate C code from a CasADi function, and count its operations.
 
     It is ``static void name(const real *x, ..., real *y, ...)``.
 
@@ -151,7 +151,7 @@ def emit(function: ca.Function, name: str, precision: str = "double", comment: s
 
 
 class _Value:
-    """Value in the graph of a C function: operation, number of uses, and C text."""
+    """Value in a C function: its operation, its number of uses, and its C expression."""
 
     __slots__ = ("op", "operands", "test", "text", "uses")
 
@@ -164,7 +164,7 @@ class _Value:
 
 
 class _Graph:
-    """Generator of the lines of a C function's body, without its outputs."""
+    """Generator of the C statements of a CasADi function, except for its outputs."""
 
     def __init__(self, function: ca.Function, precision: str):
         if not function.is_a("SXFunction"):
@@ -267,7 +267,7 @@ class _Graph:
         )
 
     def _named(self, value: _Value) -> str:
-        """Return the C text of a value that is written twice.
+        """Return a C expression that may occur twice: a number or the name of a variable.
 
         An expression is first made a variable.
         """
@@ -282,7 +282,7 @@ class _Graph:
         self.operations += Operations(**operations)
 
     def written(self, i: int, name: str) -> list[str]:
-        """Return the C assignments of an output, row by row."""
+        """Return C assignments of all entries of an output, row by row."""
         pattern = self.function.sparsity_out(i)
         rows, columns = pattern.size1(), pattern.size2()
         at = [r * columns + c for r, c in zip(*pattern.get_triplet(), strict=True)]
@@ -300,7 +300,7 @@ def _number(value: _Value) -> str:
 
 
 def _bare(text: str) -> str:
-    """Remove the outer pair of brackets of a C expression, if the two match."""
+    """Remove the outer brackets of a C expression, if they are a pair."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0

@@ -1,4 +1,4 @@
-"""Co-simulation FMUs of maps and closed loops, for FMI 2.0 and 3.0.
+"""Co-simulation FMUs (FMI 2.0 and 3.0) of maps and closed loops.
 
 They contain the C code that `write_target` writes.
 """
@@ -34,7 +34,7 @@ MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 @dataclass(frozen=True)
 class FmuVariable:
-    """Variable of an FMU; its value reference is its index."""
+    """Variable of an FMU; its value reference is its index in the list of variables."""
 
     name: str
     causality: str
@@ -51,7 +51,7 @@ def write_fmu(
     binary: bool = True,
     steps: int | None = None,
 ) -> Path:
-    """Write an FMU for co-simulation of a map, or of a closed loop.
+    """Write an FMU for co-simulation of a map or of a closed loop.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def _variables(f: OneStepMap, x: np.ndarray, closed: bool) -> list[FmuVariable]:
 
 
 def _rows(variables: list[FmuVariable], row: str) -> str:
-    """Return a line of XML for each variable of an FMU, from the template `row`."""
+    """Return XML text with a line for each variable of an FMU, by the template `row`."""
     found = []
     for i, v in enumerate(variables):
         initial = {"output": ' initial="exact"' if v.start is not None else ' initial="calculated"'}
@@ -162,7 +162,7 @@ def _rows(variables: list[FmuVariable], row: str) -> str:
 
 
 def _outputs(variables: list[FmuVariable], output: str, unknown: str, first: int) -> tuple[str, str]:
-    """Return XML of the output variables, and of those without an initial value.
+    """Return XML of an FMU's outputs, and of its outputs without initial values.
 
     Variables are numbered from `first` on.
     """

@@ -1,4 +1,4 @@
-"""Generation of a folder of C99 code from a closed loop or a map (docs/target.md)."""
+"""Generation of a folder with C99 code of a closed loop or a map (docs/target.md)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Target:
-    """Folder of generated C99 code.
+    """Folder of generated C99 code, with a description of the code.
 
     Attributes
     ----------
@@ -78,12 +78,12 @@ class Target:
     unstable_poles: tuple[complex, ...] = ()
 
     def text(self, source: str) -> str:
-        """Return C code with the folder's name in place of ``target_`` and ``TARGET_``."""
+        """Return C code in which ``target_`` and ``TARGET_`` are the folder's name."""
         source = re.sub(r"\bTARGET_(?=[A-Z])", f"{self.name.upper()}_", source)
         return re.sub(r"\btarget(?=[_.])", self.name, source)
 
     def write(self, file: str, source: str) -> Path:
-        """Write a file of generated code into the folder."""
+        """Write a file of generated code to the folder, and return its path."""
         path = self.folder / file
         path.write_text(self.text(source))
         return path
@@ -104,7 +104,7 @@ def write_target(
     max_iterations: int | None = None,
     precision: Precision = "double",
 ) -> Target:
-    """Write a map, a law or a controller as C99 code, with a test program.
+    """Write C99 code of a map, a law or a controller, with a test program.
 
     The code allocates no memory.
 
@@ -219,7 +219,7 @@ def write_target(
 
 
 def _loop(what: Any) -> ClosedLoop:
-    """Return the closed loop whose law is to be written in C.
+    """Return a closed loop with the law that is to be written in C.
 
     A law alone is closed about its own map.
     """
@@ -276,6 +276,6 @@ def _source(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPar
 
 
 def _repeats(target: Target, sizes: Mapping[str, int]) -> int:
-    """Return the number of samples after which a controller repeats, 0 if it does not."""
+    """Return the period of a time-varying controller in samples, 0 without a period."""
     again = sizes.get("LAW_AFTER") == 2 and sizes.get("FILTER_ROWS", 1) == 1
     return sizes["LAW_ROWS"] if again and not split(target.map).timed else 0

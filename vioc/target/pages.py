@@ -1,4 +1,4 @@
-"""Descriptive files of a generated folder: header, README, CMake and JSON."""
+"""Files that describe a generated folder: header, README, CMake and JSON."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPart
 
 
 def tolerance(target: Target) -> float:
-    """Return the tolerance of the generated test program."""
+    """Return the tolerance with which the generated test program compares values."""
     planned = "output" in target.functions and "law" not in target.functions
     return PLANNED_SINGLE if planned and target.precision == "single" else TOLERANCE[target.precision]
 
@@ -129,7 +129,7 @@ def layout(target: Target, observer: Any) -> dict[str, tuple[str, ...]]:
 
 
 def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[str, Any]:
-    """Return the content of a generated folder's file NAME.json."""
+    """Return the content of the file NAME.json, which describes a generated folder."""
     samples = target.records.samples
     return {
         "name": target.name,
@@ -147,7 +147,7 @@ def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[s
 
 
 def readme(target: Target, observer: Any) -> str:
-    """Return the content of a generated folder's README.md."""
+    """Return the text of README.md, which describes a generated folder."""
     rows = [f"| {n} | {listed(v)} |" for n, v in layout(target, observer).items() if v]
     costs = [f"| `target_{n}` | {o} |" for n, o in target.operations.items()]
     if "output" in set(target.functions) - set(target.operations):
@@ -167,7 +167,7 @@ def readme(target: Target, observer: Any) -> str:
 
 
 def unstable(target: Target) -> list[str]:
-    """Return lines of text about a controller that is unstable by itself, else none."""
+    """Return a warning, as lines of text, about a compensator that is unstable."""
     if not target.unstable_poles:
         return []
     poles = ", ".join(
@@ -180,7 +180,7 @@ def unstable(target: Target) -> list[str]:
 
 
 def filled(name: str, tokens: Mapping[str, str]) -> str:
-    """Return a C template with its ``@TOKENS@`` replaced."""
+    """Return a C template with its ``@TOKENS@`` replaced by given texts."""
     text = template(name)
     for token, value in tokens.items():
         text = text.replace(f"@{token}@", value)

@@ -1,4 +1,4 @@
-"""C code of a nonlinear MPC controller by real-time iteration.
+"""C code of nonlinear model predictive control by real-time iterations.
 
 The program's C is that of `vioc.control.receding`; stages are generated from the problem's cost and limits.
 """
@@ -36,7 +36,7 @@ END_OF_TYPES = "} QP_(state);\n"
 
 
 def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
-    """Raise ValueError if the C code lacks a feature of a nonlinear MPC law."""
+    """Raise ValueError if C code cannot have a feature of this predictive controller."""
     problem = law.problem
     given = {
         "delay": law.delay != 0,
@@ -62,7 +62,7 @@ def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
 
 
 def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: Any) -> ControllerPart:
-    """Return the controller part of a nonlinear MPC law, whose first plan is `plan`."""
+    """Return C code of a nonlinear predictive controller, as a controller's part."""
     f, problem, layout = law.map, law.problem, law.program.layout
     source = layout.source("target_qp", single=precision == "single", api="static")
     if source.count(END_OF_TYPES) != 1:
@@ -127,7 +127,7 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
 
 
 class _PlanRows:
-    """Constraints of one step of a horizon, bounds first, then general ones.
+    """Constraints of one step of a predictive controller's horizon, bounds first.
 
     Rows that are entries of (x, u) come first.
     """
@@ -176,7 +176,7 @@ def _arguments(f: OneStepMap, reference: ca.SX) -> tuple[ca.SX, ...]:
 
 
 def _gauss_newton(squares: Squares, z: ca.SX, what: str) -> ca.SX:
-    """Return the Gauss-Newton Hessian of a cost, J'WJ and a constant remainder.
+    """Return a cost's Gauss-Newton Hessian J'WJ + H, where H is of other terms.
 
     The Hessian of the terms that are not squares must be constant.
     """

@@ -1,4 +1,4 @@
-"""Execution of a generated controller at a given rate, with timing."""
+"""Real-time execution of a generated controller at a given rate, with timing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPUN = 2e-4  # time before a sample, s, in which the clock is polled, as sleep e
 
 @dataclass(frozen=True)
 class LoopTimes:
-    """Timing of a real-time loop, for each sample.
+    """Measured times of a real-time loop at each sample: delays and durations.
 
     Attributes
     ----------
@@ -46,12 +46,12 @@ class LoopTimes:
 
     @property
     def table(self) -> dict[str, tuple[float, float, float]]:
-        """Median, 99.9 % quantile and worst case of each time, in microseconds."""
+        """Median, 99.9 % quantile and largest value of each measured time, microseconds."""
         rows = {"late": self.late, "output": self.output, "advance": self.advance}
         return {n: (*(1e6 * np.quantile(v, (0.5, 0.999))), 1e6 * v.max()) for n, v in rows.items()}
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot a histogram of delays of samples and durations of the calls."""
+        """Plot histograms of the samples' delays and of the durations of the C calls."""
         return plots().plot_loop_times(self, ax=ax)
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class LoopTimes:
 
 
 def run_at(folder: str | Path, frequency: float | None = None, seconds: float = 5.0) -> LoopTimes:
-    """Build a generated controller and run it at a rate, repeatedly on its records.
+    """Build a generated controller, and run it at a given rate on recorded data.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Recorded data for a generated test program: steps and samples of a closed loop."""
+"""Recorded data that a generated test program replays, from maps and closed loops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLOOR = 1e-3  # smallest scale of a quantity, over the largest one of its vector
 
 @dataclass(frozen=True)
 class RecordedLoop:
-    """Record of a closed loop, for each sample.
+    """Measurements, estimates and inputs of a closed loop at each sample.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class RecordedLoop:
 
 @dataclass(frozen=True)
 class Records:
-    """Recorded data that a generated test program replays.
+    """Recorded data of a map or a closed loop, which a test program replays.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Records:
 
 
 def of_map(f: OneStepMap, start: Any, inputs: Any, steps: int | None, derivatives: bool) -> Records:
-    """Record a rollout of a map for the test program."""
+    """Simulate a map, and record its steps for the generated test program."""
     steps = USUAL if inputs is None and steps is None else steps
     return Records(*_linearized(f, Steps.along(f.rollout(start, inputs, steps, warn=False)), derivatives))
 
@@ -76,7 +76,7 @@ def of_loop(
     derivatives: bool,
     with_steps: bool,
 ) -> Records:
-    """Record a simulated closed loop, and steps of the observer's map, for the test.
+    """Simulate a closed loop, and record it for the generated test program.
 
     The steps start at its estimates.
     """
@@ -103,13 +103,13 @@ def of_loop(
 
 
 def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
-    """Return recorded steps of a map, and if wanted derivatives of the first ones."""
+    """Return recorded steps of a map, and derivatives of the first ones if wanted."""
     few = steps.piece(slice(0, LINEARIZED))
     return steps, f.derivatives.linearize(few) if derivatives and len(few) else None
 
 
 def samples_text(records: Records) -> str:
-    """Return the recorded data as tables in a C header."""
+    """Return C text of a header with the recorded data as tables."""
     steps, d, samples = records.steps, records.derivatives, records.samples
     lines = ["/* What the test program replays, from Python. SCALE: the largest of each quantity. */"]
     lines += [f"#define STEPS {len(steps)}", f"#define SLOPES {0 if d is None else len(d.A)}"]
@@ -131,7 +131,7 @@ def samples_text(records: Records) -> str:
 
 
 def _scaled(name: str, rows: np.ndarray, whole: bool = False) -> dict[str, np.ndarray]:
-    """Return a table and the scale of each of its columns; a matrix has one scale."""
+    """Return a table and scales of its columns; with `whole` all scales are equal."""
     size = np.abs(rows).max(axis=0, initial=0.0)
     largest = size.max(initial=0.0)
     scale = np.full_like(size, largest) if whole else np.maximum(size, FLOOR * largest)

@@ -26,7 +26,7 @@ SOLVED = {"double": 1e-11, "single": 1e-4}  # largest last correction of a state
 
 @dataclass(frozen=True)
 class SplitStep:
-    """Step of a map, divided into explicit equations and an implicit core.
+    """Step of a map, divided into explicit equations and a few implicit ones.
 
     Step length and parameters are those of the map.
 
@@ -59,34 +59,34 @@ class SplitStep:
 
     @cached_property
     def timed(self) -> bool:
-        """Flag, True if a step depends on time."""
+        """Flag, True if the step depends on time."""
         return bool(ca.depends_on(ca.vertcat(self.G, self.after), self.t))
 
     def function(self, name: str, outputs: dict[str, ca.SX]) -> ca.Function:
-        """Make a CasADi function of a step's implicit unknowns d and of x, u, t."""
+        """Make a CasADi function of the implicit unknowns d, the state x, input u, time t."""
         inputs = {"d": self.d, "x": self.x, "u": self.u, "t": self.t}
         return ca.Function(name, [*inputs.values()], [*outputs.values()], [*inputs], [*outputs], OPTIONS)
 
     @cached_property
     def equations(self) -> ca.Function:
-        """CasADi function of the implicit equations of a step, G."""
+        """CasADi function of the residual G of the implicit equations of a step."""
         return self.function("equations", {"G": self.G})
 
     @cached_property
     def newton(self) -> ca.Function:
-        """CasADi function of a step's implicit equations G and their Jacobian by d."""
+        """CasADi function of the implicit equations' residual G and its Jacobian by d."""
         return self.function("newton", {"G": self.G, "J": ca.jacobian(self.G, self.d)})
 
     @cached_property
     def result(self) -> ca.Function:
-        """CasADi function of the next state and the multipliers."""
+        """CasADi function of the next state and multipliers, given the implicit unknowns."""
         nx = self.map.nx
         outputs = {"x_next": ca.densify(self.after[:nx]), "multipliers": ca.densify(self.after[nx:])}
         return self.function("result", outputs)
 
     @cached_property
     def derivatives(self) -> ca.Function:
-        """CasADi function of derivatives of the implicit equations and of the next state."""
+        """CasADi function of the first derivatives of implicit equations and next state."""
         ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
         outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}
         outputs |= {f"E_{n}": ca.jacobian(ahead, s) for n, s in by.items()}
@@ -101,7 +101,7 @@ class SplitStep:
         given: int | None = None,
         ends: np.ndarray | None = None,
     ) -> int:
-        """Return the number of Newton iterations for C code, one more than steps need.
+        """Return a number of Newton iterations that suffices for recorded steps, plus one.
 
         The steps have indices k, states X and inputs U; the first of them are known to end at `ends`. A
         number `given` is checked and returned.
@@ -156,7 +156,7 @@ class SplitStep:
 
 
 def split(f: OneStepMap) -> SplitStep:
-    """Divide the step of a map into explicit equations and an implicit core.
+    """Divide a map's step into explicit equations and a few implicit ones.
 
     The map must have equations of its step, or a formula for it.
 
@@ -204,7 +204,7 @@ def split(f: OneStepMap) -> SplitStep:
 
 
 def _extended(f: ExtendedMap) -> SplitStep:
-    """Return the divided step of a map with constant input disturbances as states."""
+    """Return the divided step of an `ExtendedMap`, with input disturbances as states."""
     if not f.matched:
         raise ValueError(
             f"{f!r}: in C constants are disturbances of inputs, and biases; leave out the others"
@@ -221,7 +221,7 @@ Pairs = list[tuple[int, int]]  # each equation with the unknown that it determin
 
 
 def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
-    """Order the equations of a step: explicit ones, an implicit core, explicit ones.
+    """Sort a step's equations into explicit ones, an implicit core, and explicit ones.
 
     Return pairs (equation, unknown) to solve first and last, and the core's unknowns and equations.
     """
@@ -251,7 +251,7 @@ def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
 
 
 def _solved(rows: ca.SX, y: ca.SX, pairs: Pairs, given: dict[int, ca.SX]) -> dict[int, ca.SX]:
-    """Solve explicit equations one by one, each for its one unknown.
+    """Solve explicit equations in order, each of them for one unknown.
 
     Return `given` with the unknowns of `pairs`.
     """

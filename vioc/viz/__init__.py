@@ -1,4 +1,4 @@
-"""Plots of trajectories, animations, and the browser viewer.
+"""Plots of trajectories, animations of mechanisms, and the browser viewer.
 
 The libraries that draw are imported when a picture is made.
 """

@@ -1,4 +1,4 @@
-"""Animation of a mechanism from its description and a trajectory."""
+"""Animation of a mechanism in motion with matplotlib."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def animate(
     inertia: bool = False,
     marks: Marks = (),
 ) -> Any:
-    """Animate a mechanism, or several runs in one picture; optionally write a file.
+    """Animate one run of a mechanism or several runs in one picture.
+    With a path, the animation is written to a file.
 
     Parameters
     ----------
@@ -128,7 +129,7 @@ def animate(
 
 
 def common_plane(scenes: list[Scene]) -> str:
-    """Return the first coordinate plane in which all frames move, else ``"3d"``."""
+    """Return the coordinate plane in which all frames of scenes move, else ``"3d"``."""
     travel = np.max([np.ptp(s.positions, axis=0).max(axis=0) for s in scenes], axis=0)
     still = travel <= 1e-6 * max(travel.max(), 1e-9)
     return next((view for view, (right, up) in PLANES.items() if still[3 - right - up]), "3d")
@@ -138,7 +139,7 @@ def _playable(axes: Any, update: Callable[[int], list[Any]], count: int, fps: fl
     from matplotlib.animation import FuncAnimation
 
     class Animation(FuncAnimation):
-        """Animation that displays itself with a player in a notebook."""
+        """Animation that appears with a player in a notebook."""
 
         def __init__(self) -> None:
             super().__init__(axes.figure, update, frames=count, interval=1000 / fps, blit=False)
@@ -160,7 +161,7 @@ def _playable(axes: Any, update: Callable[[int], list[Any]], count: int, fps: fl
 def stage(
     scenes: dict[str, Scene], view: str, ax: Any = None, *, to_screen: bool, inertia: bool = False
 ) -> tuple[Any, Callable[[int], list[Any]]]:
-    """Set up the axes of an animation, and return them with the function that draws.
+    """Make axes for an animation; return them and the function that draws a frame.
 
     The function returns the artists that moved.
     """
@@ -200,7 +201,7 @@ def stage(
 
 
 class _Pen:
-    """Drawing of one scene on matplotlib axes, with one line for each kind of object.
+    """Drawing of one scene on matplotlib axes.
 
     Parameters
     ----------
@@ -218,7 +219,7 @@ class _Pen:
         self.size = float(bounds[1].max() - bounds[0].min())
 
     def draw(self, scene: Scene, heaviest: float, inertia: bool) -> list[Callable[[int], Any]]:
-        """Return functions that each draw one group of objects in picture i."""
+        """Return functions, each of which draws one group of objects in frame i."""
         flat = len(self.shown) == 2
         drawn = []
         for kind in STYLES:
@@ -296,7 +297,7 @@ def _title(axes: Any) -> Any:
 
 
 def widened(low: np.ndarray, high: np.ndarray, shown: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds of the axes shown, with a margin and no very narrow axis."""
+    """Return limits of the shown axes, with a margin and a smallest width."""
     low, high = low[shown], high[shown]
     half = (high - low) / 2
     half = np.maximum(half, max(0.25 * half.max(), 1e-3)) + 0.08 * half.max()
@@ -305,7 +306,7 @@ def widened(low: np.ndarray, high: np.ndarray, shown: list[int]) -> tuple[np.nda
 
 
 def clipped(polygon: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Clip a closed convex polygon (k, 3) to a box; (0, 3) if nothing remains."""
+    """Return the part of a closed convex polygon (k, 3) that is inside a box."""
     points = polygon[:-1]
     for axis, sign, bound in ((a, s, b[a]) for a in range(3) for s, b in ((1, low), (-1, high))):
         inside = sign * (points[:, axis] - bound)
@@ -342,7 +343,7 @@ def _axes(low: np.ndarray, high: np.ndarray, view: str, to_screen: bool) -> Any:
 
 
 def fit(axes: Any, lines: int = 1) -> None:
-    """Zoom three-dimensional axes so that all labels just fit in the figure.
+    """Zoom three-dimensional axes until all their labels just fit in the figure.
 
     Layout engines do not see labels in three dimensions. A title of `lines` lines stays free.
     """
@@ -395,7 +396,7 @@ def _put(line: Any, points: np.ndarray) -> Any:
 
 
 def zigzags(ends: np.ndarray, width: float) -> np.ndarray:
-    """Return the zigzag line of a spring between two points (2, 2) of the plane."""
+    """Return the points of a zigzag line between two points (2, 2), to draw a spring."""
     along = np.concatenate([[0.0, 0.1], np.linspace(0.1, 0.9, 2 * TURNS + 1)[1:-1], [0.9, 1.0]])
     across = np.zeros(len(along))
     across[2:-2] = width * np.where(np.arange(len(along) - 4) % 2, -1.0, 1.0)

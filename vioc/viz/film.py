@@ -23,7 +23,7 @@ NO_FFMPEG = (
 
 
 def check(path: Path) -> None:
-    """Raise an error if an animation cannot be written to a file of this name.
+    """Raise an error if no animation can be written to a file of this name.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def check(path: Path) -> None:
 
 
 def pace(path: Path, fps: float) -> float:
-    """Return the frame rate nearest to `fps` that the file format can have.
+    """Return the frame rate nearest to `fps` that the file's format allows.
 
     GIF has delays in units of 1/100 s.
     """
@@ -49,7 +49,7 @@ def pace(path: Path, fps: float) -> float:
 
 
 def write(path: Path, figure: Any, update: Callable[[int], list[Any]], count: int, fps: float) -> None:
-    """Write an animation of `count` frames to a file.
+    """Write an animation of `count` frames to a file, in the format of its suffix.
 
     `update(i)` draws frame i of the figure and returns the artists that moved.
     """
@@ -75,7 +75,7 @@ def _counted(pictures: Iterable[Any], path: Path, count: int) -> Iterator[Any]:
 
 
 def _camera(figure: Any, update: Callable[[int], list[Any]]) -> Callable[[int], np.ndarray]:
-    """Return a function that draws frame i as an array (height, width, 3) of uint8."""
+    """Return a function that draws frame i as an image (height, width, 3) of uint8."""
     canvas = figure.canvas
     if not hasattr(canvas, "copy_from_bbox"):  # a canvas made without pyplot, or for PDF
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -96,7 +96,7 @@ def _camera(figure: Any, update: Callable[[int], list[Any]]) -> Callable[[int], 
 
 
 def _indexed(frame: Callable[[int], np.ndarray], count: int) -> Iterator[Any]:
-    """Yield the frames of an animation with a common palette of 256 colours.
+    """Yield the frames of an animation as images with a common palette of 256 colours.
 
     The palette has the most frequent colours of three frames.
     """
@@ -128,7 +128,7 @@ def _write_html(path: Path, pictures: Iterable[Any], figure: Any, fps: float) ->
     from matplotlib.animation import HTMLWriter
 
     class Ready:
-        """Stand-in for a figure that gives a movie writer an existing picture."""
+        """Figure-like object by which a movie writer gets an image that is already drawn."""
 
         dpi = figure.dpi
         get_size_inches = figure.get_size_inches

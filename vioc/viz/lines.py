@@ -1,4 +1,4 @@
-"""Lines of a drawn scene: links, rails, strings, springs, cables, sheaves."""
+"""Lines that draw links, rails, strings, springs and cables of a mechanism."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MARGIN = 0.03  # margin of a rail or plane beyond the motion, relative to the me
 
 @dataclass(frozen=True)
 class Line:
-    """Polyline of a scene, with its points at every time.
+    """Polyline of a drawn scene, with the positions of its points at every time.
 
     Attributes
     ----------
@@ -53,13 +53,13 @@ class Line:
 
 
 def slides(system: System) -> np.ndarray:
-    """Return a mask of the frames that a variable translates."""
+    """Return a mask of the frames that a translational variable moves."""
     moves = (node.frame.transform for node in system.nodes)
     return np.array([t.variable is not None and not t.rotational for t in moves])
 
 
 def carriages(system: System) -> list[int]:
-    """Return the indices of frames that a single variable translates, as along a rail.
+    """Return indices of frames that a single variable translates, as along a rail.
 
     Several translations without a mass between them are free motion.
     """
@@ -72,7 +72,7 @@ def carriages(system: System) -> list[int]:
 
 
 def hoisted(system: System) -> list[int]:
-    """Return the sliding frames of hoists and telescopic arms.
+    """Return indices of the sliding frames of hoists and telescopic arms.
 
     Each is below a frame that rotates and has no mass.
     """
@@ -86,7 +86,7 @@ def hoisted(system: System) -> list[int]:
 
 
 def cable_nodes(system: System) -> list[list[int]]:
-    """Return the cables of a system: chains of frames called NAME-0, NAME-1, ...
+    """Return the cables of a system, which are chains of frames NAME-0, NAME-1, ...
 
     A cable has three or more frames, each below the previous one.
     """
@@ -102,7 +102,7 @@ def cable_nodes(system: System) -> list[list[int]]:
 
 
 def _smooth(system: System, chain: list[int]) -> bool:
-    """Return whether a cable has no named frames of other objects between its own.
+    """Return whether no frame between those of a cable has another object's name.
 
     For example `link-0` below `tip-0` is a linkage, not a cable.
     """
@@ -115,7 +115,7 @@ def _smooth(system: System, chain: list[int]) -> bool:
 
 
 def _between(system: System, chain: list[int]) -> list[int]:
-    """Return all frames from the first to the last of a chain."""
+    """Return the indices of all frames from the first to the last frame of a chain."""
     path = [chain[-1], *_ancestors(system, chain[-1])]
     return path[: path.index(chain[0]) + 1][::-1]
 
@@ -128,7 +128,7 @@ def _ancestors(system: System, i: int) -> list[int]:
 
 
 def tree_lines(places: Places) -> tuple[list[Line], set[int]]:
-    """Return the lines of links, rails and cables, and the frames that form cables."""
+    """Return lines of links, rails and cables, and the indices of the cables' frames."""
     system, lines = places.system, []
     cables = cable_nodes(system)
     part_of = {i for c in cables for i in _between(system, c)}
@@ -153,7 +153,7 @@ def tree_lines(places: Places) -> tuple[list[Line], set[int]]:
 
 
 def _rail(places: Places, i: int) -> Line:
-    """Return the rail of a sliding frame, over the range of its motion.
+    """Return a line for the rail on which a frame slides, as long as its motion.
 
     It is extended to the parent if this has a mass.
     """
@@ -174,7 +174,7 @@ def _rail(places: Places, i: int) -> Line:
 
 
 def component_lines(places: Places, parameters: Mapping[str, float]) -> list[Line]:
-    """Return the lines of potentials, forces and constraints."""
+    """Return the lines that draw potentials, forces and constraints of a mechanism."""
     system, lines = places.system, []
     names = iter(system.constraint_names)
     pins: dict[tuple[str, str], list[PointConstraint]] = {}
@@ -206,7 +206,7 @@ def component_lines(places: Places, parameters: Mapping[str, float]) -> list[Lin
 
 
 def _contact_points(places: Places, parameters: Mapping[str, float]) -> list[Line]:
-    """Return the points at which spheres touch the ground, as lines."""
+    """Return the points, as lines, at which spheres of bodies touch the ground."""
     lines = []
     for item in places.system.inequalities:
         if isinstance(item, Contact):
@@ -226,7 +226,7 @@ def _between_frames(places: Places, kind: str, item: Any, name: str = "") -> Lin
 def _plane(
     places: Places, point: str, origin: str, axes: str, normal: np.ndarray, offset: np.ndarray, name: str
 ) -> Line:
-    """Return a square of the plane to which a point is constrained, over its range."""
+    """Return a square in the plane to which a point is constrained, around its motion."""
     n = normal / np.linalg.norm(normal)
     basis = aligned(n)[:, :2].T
     R = places.rotation(axes)
@@ -243,7 +243,7 @@ def _plane(
 def _over_sheave(
     places: Places, item: SheaveString | DrumRope, name: str, parameters: Mapping[str, float]
 ) -> list[Line]:
-    """Return the lines of a string over a sheave, and of the sheave.
+    """Return the lines that draw a string over a sheave, and the sheave itself.
 
     The string runs counter-clockwise about the axis.
     """

@@ -1,4 +1,4 @@
-"""Colours of drawn objects, by kind for one run and by run for several."""
+"""Colours of drawn objects: by the kind of object, or by run for several runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ REFERENCE = "#8a8a8a"
 
 
 def run_colors(labels: list[str]) -> list[str | None]:
-    """Return a colour for each run; None (colours by kind) for a single run.
+    """Return a colour for each of several runs; None for a single one.
+    Objects of a single run have the colours of their kinds.
 
     A reference is grey.
     """
@@ -51,6 +52,6 @@ def run_colors(labels: list[str]) -> list[str | None]:
 
 
 def rgb(color: str) -> tuple[int, int, int]:
-    """Convert a colour ``"#1f77b4"`` to integers (31, 119, 180)."""
+    """Convert a colour ``"#1f77b4"`` to red, green and blue, (31, 119, 180)."""
     value = int(color[1:], 16)
     return value >> 16, value >> 8 & 255, value & 255

@@ -1,4 +1,4 @@
-"""Obstacles and targets of a motion, as lines of a drawn scene."""
+"""Lines that draw the obstacles and targets of a motion."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _cross(label: str, point: Any, arm: float) -> list[Line]:
 
 
 def ball_lines(name: str, centre: np.ndarray, radius: float, axes: str, rows: np.ndarray) -> list[Line]:
-    """Return the circle that draws an obstacle in a plane, or three for a ball.
+    """Return circles that draw an obstacle: one for a disc, three for a ball.
 
     The centre is (d,) or (N+1, d).
     """

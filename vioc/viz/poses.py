@@ -1,4 +1,4 @@
-"""Poses of all frames along a trajectory, computed in numpy for drawing ([T] (2)).
+"""World poses of all frames along a trajectory, computed in numpy for drawings.
 
 Only the description is needed.
 """
@@ -23,7 +23,7 @@ Known = Mapping[int, tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Places:
-    """Poses of a system's frames over time.
+    """World poses of all frames of a system at several times.
 
     Frames are given by index or name; -1 is the world.
 
@@ -40,24 +40,24 @@ class Places:
 
     @cached_property
     def groups(self) -> np.ndarray:
-        """Index of the moved frame with which each frame moves rigidly, -1 for the world."""
+        """Index, for each frame, of the driven frame with which it is rigidly connected."""
         return rigid_groups(self.system)
 
     @cached_property
     def span(self) -> float:
-        """Longest edge of a box around all frames at all times, m."""
+        """Longest edge, m, of a box that contains all frames at all times."""
         return float(np.ptp(self.positions, axis=(0, 1)).max())
 
     def index(self, node: int | str) -> int:
         return self.system.frame_index(node) if isinstance(node, str) else node
 
     def position(self, node: int | str) -> np.ndarray:
-        """Return the positions of a frame over time (T, 3)."""
+        """Return the world positions (T, 3) of a frame at all times, m."""
         i = self.index(node)
         return self.positions[:, i] if i >= 0 else np.zeros((len(self.positions), 3))
 
     def rotation(self, node: int | str) -> np.ndarray:
-        """Return the rotations of a frame over time (T, 3, 3)."""
+        """Return the rotation matrices (T, 3, 3) of a frame at all times."""
         i = self.index(node)
         return self.rotations[:, i] if i >= 0 else np.broadcast_to(np.eye(3), (len(self.positions), 3, 3))
 
@@ -66,24 +66,24 @@ class Places:
         return int(self.groups[i]) if i >= 0 else -1
 
     def place(self, node: int | str, points: np.ndarray) -> np.ndarray:
-        """Transform points (k, 3) of a frame to the world at all times (T, k, 3)."""
+        """Transform points (k, 3) in a frame's axes to the world at all times, (T, k, 3)."""
         return self.position(node)[:, None] + points @ np.swapaxes(self.rotation(node), 1, 2)
 
 
 def number(value: Any, parameters: Mapping[str, float]) -> float:
-    """Convert a number of a description, perhaps a parameter, to a float."""
+    """Convert a number or a parameter of a description to a float."""
     return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
 
 
 def numbers(values: Any, parameters: Mapping[str, float]) -> np.ndarray:
-    """Convert numbers of a description, perhaps parameters, to an array."""
+    """Convert numbers and parameters of a description to an array of floats."""
     return np.array([number(v, parameters) for v in values])
 
 
 def frame_poses(
     system: System, Q: np.ndarray, parameters: Mapping[str, float] | None = None, known: Known | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the world positions and rotations of all frames.
+    """Return the world positions and rotations of all frames at configurations Q.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def frame_poses(
 def _local(
     transform: Transform, columns: Mapping[str, np.ndarray], parameters: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the position and rotation of a frame in its parent over time.
+    """Return positions and rotations of a frame in its parent, at all times.
 
     They are (T or 1, 3) and (T or 1, 3, 3).
     """
@@ -137,7 +137,7 @@ def _local(
 
 
 def exponential(linear: np.ndarray, angular: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions and rotations of a joint with a constant twist, at q (T,).
+    """Return positions and rotations of a joint of constant twist, at q (T,).
 
     They are exp(hat(xi) q) for xi = (linear, angular).
     """
@@ -154,7 +154,7 @@ def exponential(linear: np.ndarray, angular: np.ndarray, q: np.ndarray) -> tuple
 
 
 def trajectory_poses(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the poses of all frames at samples of a trajectory of a mechanism's map.
+    """Return world poses of all frames at selected samples of a trajectory.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def trajectory_poses(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _map_poses(f: Any, t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the poses of all frames at states of one mechanical map."""
+    """Return world poses of all frames at several states of a mechanical map."""
     system, names = f.system, tuple(f.state_names)
     if hasattr(f, "frame_poses"):  # states without angles
         return f.frame_poses(x)
@@ -197,7 +197,7 @@ def _map_poses(f: Any, t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return the poses of the bodies' root frames from positions and quaternions."""
+    """Return poses of the bodies' root frames, from states with quaternions."""
     positions, known = f.frame_positions(x), {}
     for body in f.graph.bodies:
         turned = [f.state_names.index(f"{c}.{body.name}") for c in ("qw", "qx", "qy", "qz")]
@@ -206,7 +206,7 @@ def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
 
 
 def rigid_groups(system: System) -> np.ndarray:
-    """Return, for each frame, the driven frame with which it moves rigidly, or -1.
+    """Return, for each frame, the index of the driven frame that moves it, or -1.
 
     It is the nearest ancestor with a variable, or the frame itself.
     """
@@ -218,14 +218,14 @@ def rigid_groups(system: System) -> np.ndarray:
 
 
 def rotation_matrices(quaternions: np.ndarray) -> np.ndarray:
-    """Convert unit quaternions (T, 4), scalar first, to rotations (T, 3, 3)."""
+    """Convert unit quaternions (T, 4), scalar first, to rotation matrices (T, 3, 3)."""
     from scipy.spatial.transform import Rotation  # imported here because it is slow
 
     return Rotation.from_quat(quaternions[:, [1, 2, 3, 0]]).as_matrix()
 
 
 def quaternions(rotations: np.ndarray) -> np.ndarray:
-    """Convert rotations (..., 3, 3) to unit quaternions (..., 4), scalar first."""
+    """Convert rotation matrices (..., 3, 3) to unit quaternions, scalar part first."""
     from scipy.spatial.transform import Rotation
 
     R = np.asarray(rotations, float)
@@ -234,7 +234,7 @@ def quaternions(rotations: np.ndarray) -> np.ndarray:
 
 
 def aligned(direction: np.ndarray) -> np.ndarray:
-    """Return a rotation (3, 3) whose third column is along `direction`."""
+    """Return a rotation matrix (3, 3) whose third column has the given direction."""
     z = direction / np.linalg.norm(direction)
     x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
     x = x / np.linalg.norm(x)

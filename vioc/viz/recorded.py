@@ -1,4 +1,4 @@
-"""Trajectories read from files, in the form that drawing needs."""
+"""Trajectories read from files without their maps, for drawing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vioc.runs.files import read_file
 
 @dataclass(frozen=True)
 class RecordedMap:
-    """Stand-in for the map of a saved trajectory, with the attributes drawing needs.
+    """Substitute for the map of a saved trajectory, with what drawings need of a map.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class RecordedMap:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Saved trajectory of a system, with the attributes of `Trajectory`."""
+    """Trajectory of a system read from a file, with the attributes of `Trajectory`."""
 
     map: Any
     t: np.ndarray
@@ -46,7 +46,7 @@ class Recorded:
 
 
 def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
-    """Read the saved motion of a system from a file.
+    """Read the motion of a system from a file.
     The file was written by `Trajectory.save`.
 
     Parameters
@@ -87,7 +87,7 @@ def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
 
 
 def _innermost(identity: dict[str, Any]) -> dict[str, Any]:
-    """Return the identity of the map that takes the steps, inside wrapping maps.
+    """Return the identity of the innermost map, given the identity of a saved map.
 
     For several maps it is that of the first.
     """
@@ -97,7 +97,7 @@ def _innermost(identity: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_own_states(identity: dict[str, Any], system: System, path: Any) -> Any:
-    """Return a map of the saved kind if its states are not variables, else None."""
+    """Return a map of the saved kind if states are not joint variables, else None."""
     from vioc.dynamics.integrators.groups import GroupVI
     from vioc.dynamics.integrators.maximal import MaximalVI
 

@@ -1,4 +1,4 @@
-"""Scene of a mechanism in motion: everything that a picture of it shows.
+"""Scene of a moving mechanism: lines, bodies and solids that a picture shows.
 
 Plain numpy in the world's axes: poses of frames, lines between them, bodies, and solids. The animation and
 the browser viewer draw the same scene.
@@ -25,7 +25,7 @@ from vioc.viz.wrapped import SteadyParameters
 
 @dataclass(frozen=True)
 class SceneBody:
-    """Body of a drawn scene: a mass, or a massless carriage that slides on a rail.
+    """Drawn body: a mass, or a massless carriage that slides on a rail.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class SceneBody:
 
 @dataclass(frozen=True)
 class Scene(Places):
-    """Scene of a mechanism in motion, with lines, bodies and solids at all times.
+    """Scene of a moving mechanism: its lines, bodies and solids at all times.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Scene(Places):
     dressed: bool = False
 
     def kind(self, *kinds: str) -> list[Line]:
-        """Return the lines of the given kinds."""
+        """Return the lines of the scene that are of the given kinds."""
         return [line for line in self.lines if line.kind in kinds]
 
     def center_of_mass(self) -> np.ndarray:
@@ -92,7 +92,7 @@ class Scene(Places):
         return np.sum(moved, axis=0)
 
     def track(self, name: str) -> np.ndarray:
-        """Return the path of a frame, or of the ``"center of mass"``, (T, 3).
+        """Return the path (T, 3), m, of a frame or of the ``"center of mass"``.
 
         Raises `ModelError` for an unknown frame.
         """
@@ -102,7 +102,7 @@ class Scene(Places):
 
     @cached_property
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Corners (3,) of the box around all drawn objects at all times: lowest, highest.
+        """Lowest and highest corner (3,) of a box around all objects at all times, m.
 
         Grounds are infinite and excluded.
         """
@@ -117,7 +117,7 @@ class Scene(Places):
         return points.min(axis=0), points.max(axis=0)
 
     def with_marks(self, marks: Marks, run: Any, skip: Container[str] = ()) -> Scene:
-        """Return this scene with obstacles and targets drawn into it.
+        """Return the scene with obstacles and targets drawn in addition.
 
         `mark_lines` makes the lines.
 
@@ -133,7 +133,7 @@ class Scene(Places):
 
     @property
     def extent(self) -> float:
-        """Longest edge of the box around the scene, m; 1 if everything is in one point."""
+        """Longest edge, m, of the box around the scene; 1 if the box is a point."""
         low, high = self.limits
         return float((high - low).max()) or 1.0
 
@@ -153,7 +153,7 @@ def scene_of(
     visuals: Visuals | None = None,
     meshes: Any = None,
 ) -> Scene:
-    """Return the scene of a trajectory.
+    """Return the scene of a trajectory's motion, at its samples or at given times.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def scene_of(
 
 
 def nearest(t: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Return the indices of the samples at t (T,) nearest to each of `times`.
+    """Return the indices of the samples t (T,) that are nearest to given times.
 
     Interpolation between samples would shrink links.
     """
@@ -197,7 +197,7 @@ def nearest(t: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 
 def scene_at(system: System, Q: Any, *, visuals: Visuals | None = None, meshes: Any = None) -> Scene:
-    """Return the scene of configurations Q (T, nq), at the times 0, 1, ...
+    """Return the scene of a mechanism at configurations Q (T, nq), at times 0, 1, ...
 
     The other arguments are those of `scene_of`.
     """
@@ -258,7 +258,7 @@ def _by_label(runs: Runs) -> dict[str, Any]:
 
 
 def labelled(runs: Runs) -> dict[str, Any]:
-    """Return the trajectories of one run, several or a dict of them, by label."""
+    """Return a dict of trajectories by label, given one run, several, or a dict."""
     trajectories = {label: trajectory_of(run) for label, run in _by_label(runs).items()}
     if not trajectories:
         raise ValueError("expected a trajectory, or several, got none")
@@ -269,7 +269,7 @@ def labelled(runs: Runs) -> dict[str, Any]:
 
 
 def marked(scenes: Mapping[str, Scene], runs: Runs, marks: Marks) -> dict[str, Scene]:
-    """Add obstacles and targets to the scenes of several runs.
+    """Return several runs' scenes with obstacles and targets drawn in addition.
 
     The first scene gets the marks; each obstacle is drawn once.
     """

@@ -1,4 +1,4 @@
-"""Solids of a drawn scene: contact shapes and robot visuals, with their outlines."""
+"""Solids of a drawn scene: contact shapes and visual shapes of robots."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATCHES = 24  # patches of a terrain in each direction
 
 @dataclass(frozen=True)
 class Solid:
-    """Solid that a frame carries, for drawing.
+    """Solid shape that is drawn at a fixed pose in a frame.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Solid:
 
 
 def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Solid]:
-    """Return the grounds of contacts, and the shapes that may touch something.
+    """Return solids for the grounds of contacts, and for all contact shapes of bodies.
 
     Contacts of one frame with one ground are drawn as one shape: eight corners as a box, two spheres of one
     radius as a capsule.
@@ -101,7 +101,7 @@ def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Soli
 
 
 def _solid(node: int, shape: Shape, parameters: Mapping[str, float]) -> Solid:
-    """Convert a contact shape of a frame to a solid."""
+    """Convert a contact shape, carried by frame number `node`, to a solid."""
     if isinstance(shape, Sphere):
         size = (number(shape.radius, parameters),)
         return Solid(node, "sphere", size, numbers(shape.center, parameters), np.eye(3))
@@ -125,7 +125,7 @@ def _solid(node: int, shape: Shape, parameters: Mapping[str, float]) -> Solid:
 
 
 def _carried(node: int, balls: list[tuple[np.ndarray, float]]) -> list[Solid]:
-    """Convert spheres (centre, radius) of a frame to their convex hull, a solid."""
+    """Convert spheres (centre, radius) of a frame to a solid, their convex hull."""
     centers, radii = np.array([c for c, _ in balls]), [r for _, r in balls]
     low, high = centers.min(axis=0), centers.max(axis=0)
     if len(balls) == 8 and not any(radii):
@@ -146,7 +146,7 @@ Visuals = str | os.PathLike | Robot | Sequence[Drawn]
 
 
 def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[Solid]:
-    """Return the solids of a robot's visual geometries.
+    """Return solids for the visual shapes of a robot's links.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def _read_quietly(path: Path) -> Robot:
 
 
 def outline(solid: Solid, extent: float = 1.0) -> list[np.ndarray]:
-    """Return polylines (k, 3) that show a solid in its frame; none for a mesh.
+    """Return polylines (k, 3) that draw a solid in its frame; none for a mesh.
 
     `extent` is half a ground's edge.
     """
@@ -209,7 +209,7 @@ def outline(solid: Solid, extent: float = 1.0) -> list[np.ndarray]:
 
 
 def _circle(radius: float, axis: int = 2, height: float = 0.0) -> np.ndarray:
-    """Return a circle about a coordinate axis, at a height above the origin."""
+    """Return points of a circle about a coordinate axis, at a height along the axis."""
     a = np.linspace(0, 2 * np.pi, CIRCLE)
     points = np.full((CIRCLE, 3), height)
     points[:, (axis + 1) % 3], points[:, (axis + 2) % 3] = radius * np.cos(a), radius * np.sin(a)

@@ -1,4 +1,4 @@
-"""Access to the mechanical map inside `DelayedMap` or `ExtendedMap`, for drawing."""
+"""Access to the mechanism's map inside of maps that wrap it, for drawings."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from vioc.maps.made.extended import PARAMETER
 
 
 def innermost(f: Any) -> Any:
-    """Return the map of the mechanism itself, inside wrapping maps."""
+    """Return the map of the mechanism inside of maps such as `DelayedMap`."""
     while getattr(f, "inner", None) is not None:
         f = f.inner
     return f
 
 
 def freed_parameters(run: Any) -> dict[str, np.ndarray]:
-    """Return the parameters that are states of a run, with their values (T,), by name."""
+    """Return the values (T,) of parameters that are states of a run, by name."""
     names, x = list(run.map.state_names), np.asarray(run.x)
     return {n: x[:, names.index(PARAMETER + n)] for n in run.map.system.parameters if PARAMETER + n in names}
 
 
 def pieces(run: Any, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
-    """Yield slices of samples with equal parameters, and the innermost map at these."""
+    """Yield ranges of samples with equal parameter values, with the innermost map."""
     freed, f = freed_parameters(run), innermost(run.map)
     if not freed:
         yield slice(0, len(rows)), f
@@ -37,7 +37,7 @@ def pieces(run: Any, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
 
 
 class SteadyParameters(dict):
-    """Dict of a run's parameter values, for those that are constant along the run.
+    """Dict of the values of a run's parameters that are constant along the run.
 
     A parameter that changes along the run raises `ValueError` if its value is needed.
     """

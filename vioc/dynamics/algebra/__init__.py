@@ -1,1 +1,1 @@
-"""Algebra of mechanisms: vectors, poses in SE(3), tree recursions, factorizations."""
+"""Algebra for mechanisms: vectors, poses in SE(3), recursions over trees, and factorizations."""

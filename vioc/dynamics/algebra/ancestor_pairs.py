@@ -1,4 +1,4 @@
-"""Second derivatives of a discrete Lagrangian, computed from vectors of each link.
+"""Second derivatives of a discrete Lagrangian, computed from a twist and wrenches of each link.
 
 Only a link and its ancestors are coupled, and every coupling is the product of a twist of one and a wrench
 of the other (`tree_recursions.second_derivatives`). In axes that all links share, the blocks D_a D_b L_d of a
@@ -28,9 +28,7 @@ Wrench = tuple[Vector, Vector]
 
 @dataclass(frozen=True)
 class StepBlocks:
-    """Second derivatives of the discrete Lagrangian by both ends of a step.
-
-    The discrete Lagrangian is L_d(q_k, q_k+1), the derivatives are (N, nq, nq).
+    """Second derivatives of the discrete Lagrangian L_d(q_k, q_k+1) at N steps, each (N, nq, nq).
 
     D1 and D2 are derivatives by q_k and q_k+1; D2 D1 is the transpose of D1 D2. L_d contains T - V_gravity
     alone.
@@ -42,7 +40,7 @@ class StepBlocks:
 
 
 class AncestorPairs:
-    """Evaluator of the discrete Lagrangian's second derivatives along a trajectory.
+    """Evaluator of second derivatives of the discrete Lagrangian at all steps of a trajectory.
 
     It also evaluates their directional derivatives.
 
@@ -61,7 +59,7 @@ class AncestorPairs:
 
     @cached_property
     def masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return masks (nq, nq): which variable is an ancestor of which other one.
+        """Boolean matrices (nq, nq) that say which variable is an ancestor of which other in the tree.
 
         An entry is 1 if the row's variable is an ancestor of the column's. The diagonal is 1 in the first
         mask and 0 in the second.
@@ -88,7 +86,7 @@ class AncestorPairs:
     def blocks_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> StepBlocks:
-        """Return third derivatives of the discrete Lagrangian along a direction (dq, dv).
+        """Return derivatives of the discrete Lagrangian's second derivatives along a direction (dq, dv).
 
         They are directional derivatives of `blocks`. dq and dv are (N, nq).
         """
@@ -97,7 +95,7 @@ class AncestorPairs:
     def factors(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return low-rank factors whose masked products are the second derivatives.
+        """Return low-rank factors, whose masked products are the discrete Lagrangian's second derivatives.
 
         At each step they are (nq, rank) and (4 nq, rank); `masks` has the masks.
         """
@@ -106,7 +104,7 @@ class AncestorPairs:
     def factors_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return low-rank factors of the third derivatives along a direction (dq, dv).
+        """Return low-rank factors, whose masked products are third derivatives along a direction (dq, dv).
 
         Their shapes are those of `factors`.
         """
@@ -133,7 +131,7 @@ class AncestorPairs:
         return StepBlocks(symmetric(first), D12, symmetric(second))
 
     def _varied(self) -> ca.Function:
-        """Make the CasADi function of directional derivatives of the low-rank factors.
+        """Make the CasADi function of the directional derivatives of the low-rank factors (see `factors`).
 
         The derivative of a product is again one product: (X' Y)' = [X; dX]' [dY; Y].
         """
@@ -148,7 +146,7 @@ class AncestorPairs:
 
     @cached_property
     def _function(self) -> ca.Function:
-        """CasADi function from (q, v, h, parameters) to twists and wrenches of all links.
+        """CasADi function from (q, v, h, parameters) to the low-rank factors of the second derivatives.
 
         The wrenches are those of D12, D11 and D22. Those of D12 above the diagonal precede those below.
         """
@@ -179,7 +177,7 @@ class AncestorPairs:
 
 
 def in_world(links: list[recursions.Link]) -> list[tuple[Matrix, Vector]]:
-    """Return the world orientation and the position of every link.
+    """Return the rotation and position of every link in world axes, relative to the last link's position.
 
     Positions are relative to the last link, which keeps the rounding error small.
     """
@@ -205,7 +203,7 @@ def _columns(
     momentum: Wrench,
     weights: tuple[Any, ...],
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return the columns of joint twists and wrenches of one link, in world axes.
+    """Return the columns of one link's twists and wrenches, in world axes, in the low-rank factors.
 
     They are [Sd; S], with the joint's twist S and Sd = ad(V) S, and the wrenches of D12, D11, D22. The column
     of D12 above the diagonal precedes the one below.
@@ -223,7 +221,7 @@ def _columns(
 
 
 def _weights(a: float, h: Any) -> tuple[Any, ...]:
-    """Return the coefficients of twists and wrenches in the second derivatives.
+    """Return the coefficients with which a link's wrenches enter the second derivatives of a step.
 
     A link's wrenches are F, y, z, and the derivatives D12, D11, D22 consist of K = Sd.y + S.z, C = Sd.F below
     and S.y above the diagonal, and M = S.F. D12 has weights above and below the diagonal.

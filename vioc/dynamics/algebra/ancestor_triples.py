@@ -1,4 +1,4 @@
-"""Third derivatives of a discrete Lagrangian, from triples of links on one branch.
+"""Third derivatives of a discrete Lagrangian, computed for triples of links on one branch of the tree.
 
 The topmost of three variables moves all its descendants as one body. This changes no inertia and no
 angle below it: it only adds its twist to the velocities there, and rotates gravity. The derivative of an
@@ -34,7 +34,7 @@ SLOTS = tuple(product((0, 1), repeat=3))  # end of each of three variables: q_k 
 
 
 class AncestorTriples:
-    """Evaluator of third derivatives of the discrete Lagrangian along a trajectory.
+    """Evaluator of third derivatives of the discrete Lagrangian at all steps of a trajectory.
 
     L_d(q_k, q_k+1) contains T - V_gravity alone.
 
@@ -52,7 +52,7 @@ class AncestorTriples:
 
     @cached_property
     def _lists(self) -> tuple[np.ndarray, ...]:
-        """Indices of the links in all pairs and triples of links on one branch.
+        """Indices of the links in all pairs and triples of links that are on one branch of the tree.
 
         Pairs (b, c) have b above c or equal; triples are tops a and indices of their pairs (b, c).
         """
@@ -67,7 +67,7 @@ class AncestorTriples:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions and sources of the nonzero entries of the third-derivative tensor.
+        """Indices of the nonzero third derivatives in the full tensor and in the array of `values`.
 
         Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). A source is an index into a
         flattened (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.
@@ -86,8 +86,7 @@ class AncestorTriples:
         return positions, np.concatenate(sources)[first]
 
     def values(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """Return the discrete Lagrangian's third derivatives by triples of variables.
-        The variables of a triple are on one branch of the tree.
+        """Return third derivatives of the discrete Lagrangian for all triples of variables on one branch.
 
         They are D_e D_f D_g L_d (N, 8, triples), where triples are (top, middle, bottom) with ends (e, f, g).
         Arguments are midpoints q (N, nq), velocities v (N, nq), step lengths h (N,).
@@ -121,7 +120,7 @@ class AncestorTriples:
         return self._weights(h) @ np.stack(parts, axis=1)
 
     def _weights(self, h: np.ndarray) -> np.ndarray:
-        """Return chain-rule weights from derivatives by (q, v) to those by q_k, q_k+1.
+        """Return weights (N, 8, 6) of the chain rule, from derivatives by (q, v) to those by (q_k, q_k+1).
 
         They are (N, 8, 6), with both kinds of derivatives in the order of `values`.
         """

@@ -1,6 +1,4 @@
-"""Articulated-body recursion: solution of K x = b for a tree in O(n) operations.
-
-K is a mass matrix or a similar matrix.
+"""Articulated-body recursion, which solves K x = b for a tree of links in O(n) operations.
 
 Let eta_i be the motion of link i and dF_i the wrench through its joint. With transforms X from the root
 outwards and Y back to the root,
@@ -44,7 +42,7 @@ NOTHING: Wrench = (vec.ZERO, vec.ZERO)
 
 
 class Spatial(NamedTuple):
-    """Symmetric 6 x 6 matrix in 3 x 3 blocks, from twists (v, w) to wrenches (f, tau).
+    """Symmetric 6 x 6 matrix in 3 x 3 blocks, which maps a twist (v, w) to a wrench (f, tau).
 
     f = a v + b w, tau = b' v + d w.
     """
@@ -55,7 +53,7 @@ class Spatial(NamedTuple):
 
 
 class SpatialMatrix(NamedTuple):
-    """General 6 x 6 matrix from twists (v, w) to wrenches (f, tau), in 3 x 3 blocks.
+    """General 6 x 6 matrix in 3 x 3 blocks, which maps a twist (v, w) to a wrench (f, tau).
 
     f = a v + b w, tau = c v + d w.
     """
@@ -89,7 +87,7 @@ class LinkJoint(NamedTuple):
 
 
 class ArticulatedInverse:
-    """Solver in O(n) of a tree's linear systems K x = s b, with K like a mass matrix.
+    """Solver in O(n) of K x = s b, where K is a mass matrix or has the structure of one.
 
     K is a mass matrix or a similar matrix, which the module's docstring defines.
 
@@ -173,7 +171,7 @@ class ArticulatedInverse:
         scale: Any = 1.0,
         couplings: Mapping[tuple[int, int], Any] | None = None,
     ) -> ArticulatedInverse:
-        """Return a solver for the mass matrix of links plus a diagonal and couplings.
+        """Return a solver for a matrix K that is the mass matrix of links plus a diagonal and couplings.
 
         It solves (M + C) x = s b. M is that of the first `n` variables at the poses `places`; C has a
         diagonal and couplings.
@@ -188,7 +186,7 @@ class ArticulatedInverse:
         return ArticulatedInverse(joints, places, [*map(_inertia, links)], whole, scale, couplings=couplings)
 
     def solve(self, b: Sequence[Any]) -> list[Any]:
-        """Solve K x = s b for the right-hand side b."""
+        """Solve K x = s b for x, given b, with the matrix K and the scalar s of this solver."""
         factors, scale, ties = self.factors
         less: list[Any] = [0.0] * self.n
         share: list[Wrench] = [NOTHING] * (len(factors) + 1)  # the last is the world's
@@ -218,11 +216,11 @@ class ArticulatedInverse:
     # The factors pass between CasADi functions as one vector.
 
     def entries(self) -> list[Any]:
-        """List the entries of the factorization that are symbolic expressions."""
+        """List the symbolic expressions among the numbers of the factorization."""
         return [e for e in vec.leaves(_tree(self.factors)) if _varies(e)]
 
     def with_entries(self, values: Sequence[Any]) -> ArticulatedInverse:
-        """Return the same solver with other values of its symbolic entries."""
+        """Return a solver of the same structure, with its symbolic expressions replaced by `values`."""
         result, supply, tree = object.__new__(ArticulatedInverse), iter(values), _tree(self.factors)
         result.joints, result.n, result.tied = self.joints, self.n, self.tied
         factors, scale, ties = vec.filled(tree, (next(supply) if _varies(e) else e for e in vec.leaves(tree)))
@@ -231,7 +229,7 @@ class ArticulatedInverse:
 
 
 def within_hinges(links: Sequence[Link], pairs: Iterable[tuple[int, int]]) -> bool:
-    """Return whether couplings act only between nearby variables on one branch.
+    """Return whether each pair of coupled variables is close together on one branch of the tree.
 
     Close means among `HINGE` consecutive unknowns.
     """
@@ -255,7 +253,7 @@ def _varies(e: Any) -> bool:
 
 
 def _inertia(link: Link) -> Spatial:
-    """Return the spatial inertia of a link: momentum = (m v - h x w, h x v + I w)."""
+    """Return the spatial inertia of a link, which maps its twist (v, w) to its momentum."""
     b = tuple(vec.scale(-1.0, row) for row in vec.skew(link.moment))
     return Spatial(vec.matscale(link.mass, vec.IDENTITY), b, link.inertia)  # type: ignore[arg-type]
 
@@ -265,7 +263,7 @@ def _inertia(link: Link) -> Spatial:
 
 @vec.inlined
 def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place, above: Spatial):
-    """Eliminate one link's unknown from the tree, for symmetric matrices.
+    """Eliminate the joint unknown of one link, for a symmetric matrix, and add the rest to its parent.
 
     Return U and 1/d of the link, and the Phi of its parent, to which the reduced Phi of the link is added.
     """
@@ -283,7 +281,7 @@ def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place,
 
 @vec.inlined
 def _tied(P: Wrench, S: Twist, c: Any, inverse: Any, U: Wrench, X: Place):
-    """Eliminate a link's unknown from its coupling with an unknown nearer to the root.
+    """Eliminate a link's unknown from the terms that couple it with an unknown nearer to the root.
 
     Return e_a of the link, and P_a of its parent.
     """
@@ -297,12 +295,12 @@ def _both(a: Wrench, b: Wrench) -> Wrench:
 
 @vec.inlined
 def _handed_symmetric(phi: Spatial, X: Place, above: Spatial) -> Spatial:
-    """Add a link's whole inertia to its parent's, where the joint's motion is given."""
+    """Add the spatial inertia of a link whose joint motion is prescribed to that of its parent."""
     return _sum(above, _between_symmetric(X, phi))
 
 
 def _between_symmetric(X: Place, phi: Spatial) -> Spatial:
-    """Transform a symmetric spatial matrix phi to the parent's axes.
+    """Transform a symmetric spatial matrix from the axes of a link to those of its parent.
 
     Ad(X)^-T phi Ad(X)^-1: rotate, then shift by p.
     """
@@ -317,7 +315,7 @@ def _between_symmetric(X: Place, phi: Spatial) -> Spatial:
 
 
 def _mirrored(m: Matrix) -> Matrix:
-    """Complete a symmetric matrix from its upper triangle, the only one computed."""
+    """Return a symmetric 3 x 3 matrix, given a matrix of which only the upper triangle is correct."""
     return m[0], (m[0][1], m[1][1], m[1][2]), (m[0][2], m[1][2], m[2][2])
 
 
@@ -326,7 +324,7 @@ def _mirrored(m: Matrix) -> Matrix:
 
 @vec.inlined
 def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above: SpatialMatrix):
-    """Eliminate one link's unknown from the tree, for matrices without symmetry.
+    """Eliminate the joint unknown of one link, for a general matrix, and add the rest to its parent.
 
     Return U = Phi S, W = Phi' S and 1/d of the link, and the Phi of its parent, to which the reduced Phi of
     the link is added.
@@ -354,12 +352,12 @@ def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above:
 
 @vec.inlined
 def _handed(phi: SpatialMatrix, X: Place, Y: Place, above: SpatialMatrix) -> SpatialMatrix:
-    """Add a link's whole spatial matrix to its parent's, for a joint of given motion."""
+    """Add the spatial matrix of a link whose joint motion is prescribed to that of its parent."""
     return _sum(above, _between(X, Y, phi))
 
 
 def _between(X: Place, Y: Place, phi: SpatialMatrix) -> SpatialMatrix:
-    """Transform a matrix phi to the parent's axes: Ad(Y)^-T phi Ad(X)^-1."""
+    """Transform a general spatial matrix to the parent's axes: Ad(Y)^-T phi Ad(X)^-1, with poses X and Y."""
     back = vec.transpose(X[0])
     a, b, c, d = (vec.matmul(vec.matmul(Y[0], block), back) for block in phi)
     p, y = vec.skew(X[1]), vec.skew(Y[1])
@@ -382,7 +380,7 @@ def _sum(a: Any, b: Any) -> Any:
 
 @vec.inlined
 def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, share: Wrench, above: Wrench):
-    """Eliminate one link's unknown from the right-hand side, towards the root.
+    """Eliminate the joint unknown of one link from the right-hand side, and update its parent's wrench.
 
     Return (b - S . phi)/d of the link, and the wrench phi of its parent, to which the link's is added.
     """
@@ -393,14 +391,14 @@ def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, shar
 
 @vec.inlined
 def _handed_down(place: Place, S: Twist, along: Wrench, inverse: Any, rest: Any, above: Twist):
-    """Compute a link's unknown and motion from its parent's (back substitution)."""
+    """Return a link's joint unknown and motion, from the motion of its parent (back substitution)."""
     V = twist_to_child(place, above)
     x = vec.minus(rest, vec.times(inverse, paired(V, along)))
     return x, _moved(V, x, S)
 
 
 def _moved(a: Twist, s: Any, b: Twist) -> Twist:
-    """Return the sum a + s b of two twists or two wrenches."""
+    """Return a + s b, for two twists or two wrenches a and b."""
     return vec.add(a[0], vec.scale(s, b[0])), vec.add(a[1], vec.scale(s, b[1]))
 
 

@@ -1,4 +1,4 @@
-"""Block LDU factorization of matrices whose pattern is a graph.
+"""Block LDU factorization of sparse matrices whose blocks are the nodes and edges of a graph.
 
 Each kind of node has one function. The blocks are values of any kind that knows its sparsity: CasADi's
 expressions (`Expressions`), or places in the array of a compiled core. Derivation: docs/maths/graph_ldu.md.
@@ -23,7 +23,7 @@ OPTIONS = {"cse": True}
 
 
 class Values(Protocol):
-    """Interface of the block arithmetic that an elimination needs.
+    """Interface of operations on matrix blocks, with which an elimination computes.
 
     Values have `sparsity()` and `nnz()`.
     """
@@ -32,19 +32,19 @@ class Values(Protocol):
         """Return the outputs of a CasADi function at these arguments."""
 
     def sum(self, terms: Terms) -> Any:
-        """Return the sum of values of equal shape, each with its sign."""
+        """Return the sum of several values of equal shape, each added with its given sign."""
 
     def stack(self, columns: Sequence[Any]) -> Any:
-        """Stack columns vertically; there may be none."""
+        """Stack column vectors vertically; an empty list gives a column without rows."""
 
     def split(self, column: Any, sizes: Sequence[int]) -> list[Any]:
-        """Split a column into consecutive parts of these sizes."""
+        """Split a column vector into consecutive parts with the given numbers of rows."""
 
     def constant(self, numbers: Any) -> Any:
-        """Return a column of constants."""
+        """Return a column vector of constant numbers."""
 
     def nothing(self, rows: int) -> Any:
-        """Return a square matrix of structural zeros."""
+        """Return a square matrix, `rows` x `rows`, without structural nonzeros."""
 
 
 class Expressions:
@@ -76,7 +76,7 @@ class Expressions:
 
 
 def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the neighbours that each node of a graph has when it is eliminated.
+    """Return for each node its neighbours that are eliminated later, with those that fill-in adds.
 
     A parent inherits the neighbours of its children: N(k) of docs/maths/graph_ldu.md.
     """
@@ -90,7 +90,7 @@ def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tu
 
 
 def sparse_order(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return an order of elimination that takes the node with fewest neighbours first."""
+    """Return an order of elimination: always the node with the fewest remaining neighbours."""
     neighbours: list[set[int]] = [set() for _ in range(count)]
     for i, j in edges:
         neighbours[i].add(j)
@@ -107,7 +107,7 @@ def sparse_order(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
 
 
 class Elimination:
-    """Solver of F x = b by block elimination without pivoting, for a graph of blocks.
+    """Solver of F x = b by block elimination without pivoting, where the blocks of F form a graph.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class Elimination:
         return x
 
     def _at_node(self, on: Values, up: int, args: list[Any]) -> tuple[list[Any], Any, list[Any]]:
-        """Eliminate one node of the graph, given its blocks and its right-hand side.
+        """Eliminate one node of the graph, given its matrix blocks and its right-hand side.
 
         From (D, U_kj.., F_ik.., b) return D^-1 U_kj.., D^-1 b, and for each i F_ik times these.
         """
@@ -203,7 +203,7 @@ class Elimination:
         return self._once("folded", 1, patterns, lambda a: [ca.sparsify(a[0] @ a[1])])
 
     def _back(self, count: int, patterns: list[ca.Sparsity]) -> ca.Function:
-        """CasADi function of one back substitution: y minus the sum of U_kj x_j.
+        """Make the CasADi function y - sum_j U_kj x_j of the back substitution at a node.
 
         Its arguments are y, `count` columns U_kj and as many x_j.
         """
@@ -217,7 +217,7 @@ class Elimination:
         return self._once("back", count, patterns, build)
 
     def _node(self, up: int, low: int, patterns: list[ca.Sparsity]) -> ca.Function:
-        """CasADi function that eliminates one node with few neighbours.
+        """Make the CasADi function that eliminates one node, for nodes with few neighbours.
 
         (D, U_kj.., F_ik.., b_k) -> D^-1 [U_kj.., b_k], and F_ik times these.
         """

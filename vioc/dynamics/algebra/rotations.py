@@ -1,7 +1,4 @@
-"""Unit quaternions (scalar first, Hamilton), on scalars and on numpy arrays.
-
-Scalars may be CasADi expressions.
-"""
+"""Unit quaternions (scalar part first, Hamilton's product), for symbolic scalars and numpy arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ UNIT = 1e-6  # largest distance from 1 of the norm of a state's quaternion
 
 
 def multiply(a: Quaternion, b: Quaternion) -> Quaternion:
-    """Return the quaternion product a * b: rotation by b, then by a about fixed axes."""
+    """Return the quaternion product a * b, which rotates by b and then by a, about fixed axes."""
     (s, *v), (t, *w) = a, b
     scalar = vec.minus(vec.times(s, t), vec.dot(v, w))  # type: ignore[arg-type]
     vector = vec.add(vec.add(vec.scale(s, w), vec.scale(t, v)), vec.cross(v, w))  # type: ignore[arg-type]
@@ -34,7 +31,7 @@ def conjugate(a: Quaternion) -> Quaternion:
 
 
 def matrix(q: Quaternion) -> Matrix:
-    """Return the rotation matrix of a unit quaternion, from body axes to the world's.
+    """Return the rotation matrix of a unit quaternion, which maps body axes to world axes.
 
     R(q) = 1 + 2 s v^ + 2 v^ v^.
     """
@@ -47,7 +44,7 @@ def matrix(q: Quaternion) -> Matrix:
 
 
 def series(coefficients: Sequence[float], s: Any) -> Any:
-    """Evaluate a polynomial at s; its coefficients are in ascending order."""
+    """Return the value at s of a polynomial, whose coefficients are in ascending order."""
     total = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         total = total * s + c
@@ -63,7 +60,7 @@ TWIRL = [(-1.0) ** n / factorial(2 * n + 3) for n in range(15)]  # (sqrt(s) - si
 
 
 def turn(w: Vector, dt: Any) -> Quaternion:
-    """Return the rotation of a step at angular velocity w, exp(dt w); NaN from pi on."""
+    """Return the quaternion of the rotation exp(dt w) in a step; NaN if |dt w| is at least pi."""
     s = dt * dt * vec.dot(w, w)
     g = dt * series(SIN, s)
     c = ca.if_else(s < np.pi**2, series(COS, s), np.nan)
@@ -71,14 +68,13 @@ def turn(w: Vector, dt: Any) -> Quaternion:
 
 
 def halfway(q: Quaternion) -> Quaternion:
-    """Return the half rotation: applied twice, it gives the rotation q."""
+    """Return the quaternion of half the rotation q, about the same axis."""
     size = ca.sqrt(2 * (1 + q[0]))
     return ((1 + q[0]) / size, *(e / size for e in q[1:]))
 
 
 def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
-    """Multiply the unit quaternions a and b so that rounding errors accumulate slowly.
-    The product has the form a + increment, for small rotations b.
+    """Return the product a * b of unit quaternions, accurate for many small rotations b.
 
     The norm is 1 to second order. This keeps the accumulated rounding error of many small rotations b small.
     """
@@ -89,7 +85,7 @@ def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
 
 
 def turned(q: Quaternion, a: Vector) -> Vector:
-    """Rotate the vector a by the quaternion q, computed as a plus an increment.
+    """Return the vector a rotated by the quaternion q, computed as a plus an increment.
 
     A vector along the axis is therefore unchanged.
     """
@@ -99,7 +95,7 @@ def turned(q: Quaternion, a: Vector) -> Vector:
 
 
 def slope(w: Vector, dt: Any) -> Matrix:
-    """Matrix from a change of angular velocity to the rotation of a step's end.
+    """Return the matrix that maps a change of the angular velocity w to the rotation at the step's end.
 
     The matrix T = dt J_r(dt w) gives phi = T dw, where phi is the rotation of the step's end, in its axes, by
     a change dw of the angular velocity.
@@ -115,16 +111,16 @@ def slope(w: Vector, dt: Any) -> Matrix:
 
 
 def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
-    """Return the angular momentum at the start or at the end of a step.
-    The angular velocity w is constant over the step.
+    """Return the angular momentum at the start (sign 1) or the end (sign -1) of a step.
+    J is the inertia matrix and w the angular velocity, constant over the step.
 
-    w is the constant angular velocity: pi- (sign 1) at departure, pi+ (-1) at arrival.
+    The momentum is pi- at departure (sign 1), and pi+ at arrival (-1).
     """
     return straightened(vec.apply(J, w), w, dt, sign)
 
 
 def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
-    """Transform a vector from the axes in mid-step to the axes at one end of the step.
+    """Transform a vector from the body axes in the middle of a step to those at the start or the end.
 
     J_r^-1(dt w) `own` (sign 1) or J_l^-1(dt w) `own` (-1).
     """
@@ -135,13 +131,13 @@ def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
 
 
 def spin(a: Quaternion, b: Quaternion) -> Vector:
-    """Return the rotation vector from a to b, less than half a turn, smooth at zero."""
+    """Return the rotation vector, rad, of the rotation from a to b, shorter than pi."""
     s, *v = multiply(conjugate(a), b)
     return vec.scale(log_over_vector(s, vec.dot(v, v)), v)  # type: ignore[arg-type]
 
 
 def apart(a: Any, b: Any) -> Any:
-    """Return the rotation vector (3,) between unit quaternions a and b.
+    """Return the rotation vector (3,), rad, from the unit quaternion a to b, as a symbolic expression.
 
     It is the `logarithm` of the rotation. a and b are columns of symbols (4,).
     """
@@ -166,7 +162,7 @@ def check_units(s: np.ndarray, what: str, where: Sequence[str]) -> None:
 
 
 def from_matrix(R: np.ndarray) -> np.ndarray:
-    """Convert rotation matrices (n, 3, 3) to quaternions (n, 4) with scalar part >= 0."""
+    """Convert rotation matrices (n, 3, 3) to unit quaternions (n, 4) with a scalar part >= 0."""
     from scipy.spatial.transform import Rotation  # imported here because it is slow
 
     q = np.roll(Rotation.from_matrix(R).as_quat(), 1, axis=-1)
@@ -187,7 +183,7 @@ def exponential(phi: np.ndarray) -> np.ndarray:
 
 
 def logarithm(q: np.ndarray) -> np.ndarray:
-    """Return the rotation vectors (..., 3) of unit quaternions (..., 4), |phi| <= pi.
+    """Return the rotation vectors phi (..., 3) of unit quaternions (..., 4), with |phi| <= pi.
 
     q and -q give the same vector.
     """

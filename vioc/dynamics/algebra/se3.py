@@ -1,4 +1,4 @@
-"""Logarithm of SE(3), and the inverse of the derivative (tangent map) of exp.
+"""Logarithm of poses in SE(3), and the inverse of the derivative (tangent map) of the exponential.
 
 A pose is a rotation and a position, a twist V = (v, w) has its linear part first, hat(V) = [[w^, v], [0, 0]].
 
@@ -29,7 +29,7 @@ Twist = tuple[Vector, Vector]
 
 
 def _continued_fraction(depth: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return a rational approximation of (1 - y cot y)/(4 s) with s = y^2.
+    """Return numerator and denominator coefficients of a rational approximation of (1 - y cot y)/(4 y^2).
 
     Lambert: y cot y = 1 - s/(3 - s/(5 - s/(7 - ...))).
     """
@@ -48,8 +48,7 @@ ARCSINE = tuple(4.0**n * factorial(n) ** 2 / factorial(2 * n + 1) for n in range
 
 
 def beta(t: Any) -> tuple[Any, Any, Any]:
-    """Return a coefficient of SO(3)'s inverse tangent map, with two derivatives.
-    It is beta(|w|^2), the factor of w^ w^.
+    """Return the coefficient of w^ w^ in the inverse tangent map of SO(3), and two derivatives of it.
 
     Its first two derivatives follow. beta(t) = (1 - y cot y)/t = 1/12 + t/720 + ... with y = |w|/2 and t =
     |w|^2 < (2 pi)^2, exact to rounding for |w| <= pi.
@@ -70,7 +69,7 @@ def _derivative(coefficients: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _turn_over_sine(cosine: Any) -> Any:
-    """Return angle / sin(angle) as a smooth function of the cosine, angle in [0, pi).
+    """Return angle / sin(angle) as a smooth function of cos(angle), for an angle in [0, pi).
 
     Three square roots give the cosines of a half, a quarter and an eighth of the angle; the rest is a series
     in z = sin^2(angle/16), which is computed without the cancellation of 1 - cos.
@@ -87,7 +86,7 @@ def _turn_over_sine(cosine: Any) -> Any:
 
 @vec.inlined
 def logarithm(R: Matrix, p: Vector) -> Twist:
-    """Return the twist (v, w) that is the logarithm of a pose.
+    """Return the twist (v, w) whose exponential is the pose with rotation R and position p.
 
     Its rotation is less than pi: w = angle/sin(angle) vee(R - R')/2, and v = dlog of SO(3) at w, times p.
     """
@@ -107,7 +106,7 @@ def logarithm(R: Matrix, p: Vector) -> Twist:
 
 @vec.inlined
 def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
-    """Multiply a momentum P = (f, tau) by the transposed inverse tangent map of exp.
+    """Multiply a momentum P = (f, tau) by the transposed inverse tangent map of exp at the twist X.
 
     The result is dlog_X^T P; with sign -1 it is dlog_{-X}^T P = Ad_{exp X}^T dlog_X^T P. It is the
     dual-number form of 1 + w^/2 + beta w^ w^, with the derivative along v in the angular part.
@@ -126,7 +125,7 @@ def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
 
 
 def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
-    """Return the 3 x 3 blocks of the inverse tangent map of exp on SE(3).
+    """Return the 3 x 3 blocks of the inverse tangent map of the exponential of SE(3) at the twist X.
 
     dlog_{sign X} = [[A, Q], [0, A]].
     """
@@ -146,7 +145,7 @@ def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
 
 
 def momentum_slope(X: Twist, P: Twist) -> tuple[Matrix, Matrix]:
-    """Return the derivative of a transformed momentum dlog_X^T P by the twist X.
+    """Return the derivative of dlog_X^T P by the twist X, in two 3 x 3 blocks, for a momentum P.
 
     The blocks (k, K) are those of d(dlog_X^T P)/dX = [[0, k], [k, K]], P = (f, tau).
     """

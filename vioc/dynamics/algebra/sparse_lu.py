@@ -1,4 +1,4 @@
-"""Factorization of small structured matrices in CasADi graphs.
+"""LU and Schur-complement factorizations of small matrices with known sparsity, for CasADi graphs.
 
 LU without pivoting on SX scalars, by position in the sparsity pattern, for matrices that a mass matrix
 dominates. The elimination runs from the last row to the first: q lists parents before children, and this
@@ -64,11 +64,11 @@ class SparseLU:
     # The factors pass between CasADi functions as one vector.
 
     def entries(self) -> list[Any]:
-        """List the structural nonzeros of the factors."""
+        """List the structural nonzeros of the factors L and U."""
         return [e for part in (*self.over, *self.left) for e in part.nonzeros()]
 
     def with_entries(self, values: list[Any]) -> SparseLU:
-        """Return factors with the same structure and other values of their nonzeros."""
+        """Return a factorization of the same structure, with its nonzeros replaced by `values`."""
         result = object.__new__(SparseLU)
         supply = iter(values)
 
@@ -81,7 +81,7 @@ class SparseLU:
 
 
 def assembled(rows: list[list[Any]]) -> ca.SX:
-    """Make a sparse CasADi matrix from nested lists of scalars, without exact zeros."""
+    """Convert nested lists of scalars to a CasADi matrix whose exact zeros are structural."""
     shape = len(rows), len(rows[0]) if rows else 0
     places = [(i, j) for j in range(shape[1]) for i in range(shape[0]) if not vec.is_zero(rows[i][j])]
     sparsity = ca.Sparsity.triplet(*shape, [i for i, _ in places], [j for _, j in places])
@@ -89,7 +89,7 @@ def assembled(rows: list[list[Any]]) -> ca.SX:
 
 
 def scalars(matrix: ca.SX) -> list[list[Any]]:
-    """Convert a CasADi matrix to nested lists of scalars, with exact zeros as floats."""
+    """Convert a CasADi matrix to nested lists of scalars, with structural zeros as the float 0."""
     rows, columns = matrix.shape
     sparse = ca.sparsify(matrix)
     result: list[list[Any]] = [[0.0] * columns for _ in range(rows)]
@@ -110,7 +110,7 @@ def product(rows: list[list[Any]], x: list[Any]) -> list[Any]:
 
 
 class Saddle:
-    """Solver of a saddle-point system by its Schur complement.
+    """Solver of a saddle-point system, such as mass matrix and constraints, by its Schur complement.
 
     The system is D x - Jl' y = a, J x = b; the Schur complement is S = J D^-1 Jl'.
 
@@ -140,14 +140,14 @@ class Saddle:
         return x, y
 
     def entries(self) -> list[Any]:
-        """List the structural nonzeros of the factorization as scalars."""
+        """List the structural nonzeros of the factorizations."""
         result = list(self.D.entries())
         for rows in (self.J, self.Y):
             result += [e for row in rows for e in row if not vec.is_zero(e)]
         return result + (self.S.entries() if self.S else [])
 
     def with_entries(self, values: list[Any]) -> Saddle:
-        """Return a solver with the same structure and other values of its nonzeros."""
+        """Return a solver of the same structure, with the nonzeros of its factors replaced by `values`."""
         result = object.__new__(Saddle)
         supply = iter(values)
 

@@ -1,4 +1,4 @@
-"""Derivatives of the Lagrangian by recursions over the tree of links.
+"""Derivatives of a mechanism's Lagrangian L = T - V by recursions over its tree of links.
 
 Frames between two joints do not move relative to each other, and are collected in *links*, one for each
 configuration variable, with a composite inertia. One pass from the root to the leaves and one back give dL/dq
@@ -27,7 +27,7 @@ State = tuple[Vector, Vector, Vector]  # velocity, angular velocity, gravity
 
 @dataclass
 class Link:
-    """Link: the frames that one configuration variable moves as one rigid body.
+    """Rigid body made of all frames that one configuration variable moves relative to its parent link.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Link:
 
 
 def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[int, Matrix, Vector]]]:
-    """Return the links of a system, and the link and constant pose of every frame.
+    """Return the links of a system, and for every frame its link and its constant pose in the link.
 
     `number` converts a description's number to a float or a symbol. A node that no variable moves
     belongs to link -1, the world.
@@ -114,7 +114,7 @@ def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[in
 
 
 def local_pose(transform: Transform, number: Any, q: Any = None) -> tuple[Matrix, Vector]:
-    """Return the rotation and position of a frame in its parent at its variable q."""
+    """Return the rotation and position of a frame in its parent, with its variable at q."""
     if isinstance(transform.value, Pose):
         r = tuple(map(number, transform.value.rotation))
         return (r[0:3], r[3:6], r[6:9]), tuple(map(number, transform.value.position))
@@ -122,14 +122,14 @@ def local_pose(transform: Transform, number: Any, q: Any = None) -> tuple[Matrix
 
 
 def _point(m: Any, c: Vector) -> Matrix:
-    """Return the inertia -m [c][c] of a point mass m at c, about the origin."""
+    """Return the rotational inertia -m [c][c] of a point mass m at the position c, about the origin."""
     product = vec.matmul(vec.skew(c), vec.skew(c))
     return tuple(vec.scale(-m, row) for row in product)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
 class FirstDerivatives:
-    """First derivatives of L = T - V_gravity, with intermediate results.
+    """First derivatives of L = T - V_gravity by q and v, with intermediate results of the recursion.
 
     Second derivatives reuse the intermediate results.
 
@@ -153,7 +153,7 @@ class FirstDerivatives:
 
 
 def first_derivatives(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> FirstDerivatives:
-    """Compute kinetic energy and the gradients of L in two passes over the tree.
+    """Compute the kinetic energy T and the gradients of L by q and v, in two passes over the tree.
 
     Forward: V_i = Ad(X_i^-1) V_parent + S_i v_i; backward: P_i, W_i summed over the subtree.
     dL/dv_i = S_i . P_i and dL/dq_i = S_i . (ad(V_i)^T P_i + W_i).
@@ -183,7 +183,7 @@ def first_derivatives(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) ->
 
 
 def placed(links: list[Link], q: Any) -> list[Link]:
-    """Set the poses of links in their parents for a configuration; return the links."""
+    """Set the pose of each link in its parent at the configuration q, and return the links."""
     for link in links:
         link.R, link.p = vec.joint((link.rotation, link.position), *link.twist, q[link.index])
     return links
@@ -193,7 +193,7 @@ def placed(links: list[Link], q: Any) -> list[Link]:
 def _forward(
     pose: tuple[Matrix, Vector], S: Wrench, above: State, rate: Any, body: Composite, T: Any
 ) -> tuple[State, Wrench, Wrench, Any]:
-    """Compute the velocity, gravity, momentum and weight of a link from its parent's.
+    """Compute velocity, gravity, momentum and weight of a link, given velocity and gravity of its parent.
 
     Vectors are in the link's axes. The last output is T plus the kinetic energy of the link.
     """
@@ -211,7 +211,7 @@ def _forward(
 def _backward(
     pose: tuple[Matrix, Vector], S: Wrench, state: State, P: Wrench, W: Wrench, P_up: Wrench, W_up: Wrench
 ) -> tuple[Any, Any, Wrench, Wrench]:
-    """Compute dL/dv and dL/dq of a joint, and add the link's wrenches to its parent's."""
+    """Return dL/dv and dL/dq of a link's joint, and its parent's momentum and weight with its own added."""
     turn = ad_transposed(state[0], state[1], *P)
     momentum, weight = carried(pose, P), carried(pose, W)
     return (
@@ -223,7 +223,7 @@ def _backward(
 
 
 def paired(S: Wrench, wrench: Wrench) -> Any:
-    """Return the component of a wrench along a joint with the twist S."""
+    """Return the generalized force of a wrench along a joint with the twist S."""
     return vec.plus(vec.dot(S[0], wrench[0]), vec.dot(S[1], wrench[1]))
 
 
@@ -247,7 +247,7 @@ class SecondDerivatives:
 
 
 def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
-    """Compute the second derivatives of L for pairs of a link and its ancestors.
+    """Compute the second derivatives of L, which are nonzero only for a link and its ancestors.
 
     All other pairs are zero. With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation
     z of link j, transformed to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j
@@ -277,7 +277,7 @@ def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
 def _own_wrenches(
     composite: Composite, S: Wrench, state: State, momentum: Wrench
 ) -> tuple[Wrench, Wrench, Wrench]:
-    """Return three wrenches of a link from which second derivatives of L are computed.
+    """Return three wrenches F, y, z of a link, whose products with twists are second derivatives of L.
 
     They are F, y and z of `second_derivatives`.
     """
@@ -294,7 +294,7 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Compute second derivatives of L for one pair of a link and its ancestor.
+    """Compute the second derivatives of L for one link and one ancestor, and transform the wrenches up.
 
     They are the products S.F, Sd.F, S.y, Sd.y + S.z. Returned are also the wrenches in the axes of the
     ancestor's parent.
@@ -305,7 +305,7 @@ def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y:
 
 
 def mass_matrix(links: list[Link], n: int) -> list[list]:
-    """Return the mass matrix M = L_vv by the composite rigid body algorithm."""
+    """Return the mass matrix L_vv (n, n) of links, by the composite rigid body algorithm."""
     M = [[0.0] * n for _ in range(n)]
     composite = composite_inertias(links)
     for j, link in enumerate(links):
@@ -348,7 +348,7 @@ _climbed = vec.inlined(carried)
 
 
 def composite_inertias(links: list[Link]) -> list[Composite]:
-    """Return mass, first moment and inertia of each link's subtree, in its axes."""
+    """Return mass, first moment and inertia of the subtree of each link, in the axes of the link."""
     nothing: Composite = 0.0, vec.ZERO, vec.NOTHING
     total: list[Composite] = [*((link.mass, link.moment, link.inertia) for link in links), nothing]
     for i in reversed(range(len(links))):
@@ -359,7 +359,7 @@ def composite_inertias(links: list[Link]) -> list[Composite]:
 
 @vec.inlined
 def composed(own: Composite, pose: tuple[Matrix, Vector], above: Composite) -> Composite:
-    """Return the inertia of a parent link with that of its child added."""
+    """Return the composite inertia of a parent link, with that of one child at the given pose added."""
     (m, h, inertia), (R, position), (M, H, J) = own, pose, above
     turned = vec.apply(R, h)
     rotated = vec.matmul(vec.matmul(R, inertia), vec.transpose(R))

@@ -1,4 +1,4 @@
-"""Vectors (3) and matrices (3 x 3) of floats or CasADi SX scalars, as tuples.
+"""Vectors (3) and matrices (3 x 3) as tuples of floats or CasADi SX scalars, with their operations.
 
 A product with an exact zero is dropped before CasADi sees it, so that recursions over a planar mechanism,
 written in three dimensions, cost as much as planar recursions.
@@ -24,7 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def inlined(function: Function) -> Function:
-    """Decorate a function of scalars in tuples so that CasADi traces it only once.
+    """Make a function of tuples of scalars a CasADi function, which is traced once and then inlined.
 
     An operation on SX takes 40 us from Python and 0.1 us in CasADi. The function is therefore traced once for
     each shape of its arguments and then called as a CasADi function, which drops products with
@@ -66,7 +66,7 @@ def leaves(tree: tuple) -> list[Any]:
 
 
 def filled(tree: tuple, values: Iterable[Any]) -> Any:
-    """Return nested tuples with their leaves replaced by `values`, in order."""
+    """Return nested tuples with their leaves replaced by `values`, from left to right."""
     return _filled(tree, iter(values))
 
 
@@ -192,7 +192,7 @@ def exponential(linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector
 
 
 def joint(place: tuple[Matrix, Vector], linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector]:
-    """Return the pose of a link on a joint of constant twist, at joint variable q.
+    """Return the pose of a link, given its pose at q = 0 and the constant twist of its joint.
 
     `place` is the pose of the joint in the parent; the twist is (linear, angular).
     """
@@ -210,7 +210,7 @@ def _joint(linear: Vector, angular: Vector) -> Callable[..., tuple[Matrix, Vecto
 
 
 def column(items: Iterable[Any]) -> ca.SX:
-    """Stack scalars or columns into one CasADi column, (0, 1) if there are none."""
+    """Stack scalars or columns into one CasADi column; without items it is (0, 1)."""
     return ca.vertcat(ca.SX(0, 1), *items)
 
 
@@ -219,7 +219,7 @@ def matrix(m: Matrix) -> ca.SX:
 
 
 def part(v: ca.SX, start: int, stop: int | None = None) -> ca.SX:
-    """Return rows start..stop of a column vector, (0, 1) if there are none.
+    """Return the rows from `start` up to `stop`, exclusive, of a CasADi column, (0, 1) if there are none.
 
     CasADi's slice of a 1 x 1 matrix is (1, 0) if it is empty, which `vertcat` pads to a row.
     """
@@ -228,7 +228,7 @@ def part(v: ca.SX, start: int, stop: int | None = None) -> ca.SX:
 
 
 def tangents(n: Vector) -> tuple[Vector, Vector]:
-    """Return two unit vectors normal to n and to each other.
+    """Return two unit vectors that are normal to the unit vector n and to each other.
 
     They are continuous except where n_z passes -0.79. No choice is continuous on the whole sphere; floors,
     walls and ceilings that are slightly tilted are far from there.

@@ -1,1 +1,1 @@
-"""Mechanisms as plain data: frames, masses and components, and their notation."""
+"""Descriptions of mechanisms: frames, masses and components as immutable data, and their text."""

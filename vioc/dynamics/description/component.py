@@ -29,24 +29,24 @@ from vioc.errors import ModelError
 
 
 def frame() -> Any:
-    """Declare a dataclass field with the name of a frame; ``"world"`` is the root."""
+    """Declare a dataclass field that holds the name of a frame; ``"world"`` is the root."""
     return field(metadata={"kind": "frame"})
 
 
 def variable() -> Any:
-    """Declare a dataclass field with the name of a configuration variable."""
+    """Declare a dataclass field that holds the name of a configuration variable."""
     return field(metadata={"kind": "variable"})
 
 
 def variables() -> Any:
-    """Declare a dataclass field with a tuple of different variable names."""
+    """Declare a dataclass field that holds a tuple of different variable names."""
     return field(metadata={"kind": "variables"})
 
 
 def number(
     default: Any = dataclasses.MISSING, *, minimum: float | None = None, positive: str | None = None
 ) -> Any:
-    """Declare a dataclass field with a finite number or a `Parameter`.
+    """Declare a dataclass field that holds a finite number or a declared `Parameter`.
 
     The number is at least `minimum`. If `positive` is given, it must be > 0; messages call it by the text of
     `positive`.
@@ -56,7 +56,7 @@ def number(
 
 
 def length() -> Any:
-    """Declare a dataclass field with a length: a positive number or a `Variable`.
+    """Declare a dataclass field that holds a length: a positive number or a `Variable`.
 
     A kinematic variable prescribes the length; a dynamic one is that of a frame.
     """
@@ -64,17 +64,17 @@ def length() -> Any:
 
 
 def direction(default: Any = dataclasses.MISSING) -> Any:
-    """Declare a field with a direction: three numbers, not normalized, not all zero."""
+    """Declare a dataclass field that holds a direction: three numbers, not all zero, of any length."""
     return field(default=default, metadata={"kind": "direction"})
 
 
 def input_name() -> Any:
-    """Declare a dataclass field with the name of an input of the map."""
+    """Declare a dataclass field that holds the name of an input of the map."""
     return field(metadata={"kind": "input"})
 
 
 def axes() -> Any:
-    """Declare a dataclass field with the frame in whose axes a direction is given.
+    """Declare a dataclass field that holds the name of the frame in whose axes a direction is given.
 
     It may be the frame of another field.
     """
@@ -82,22 +82,22 @@ def axes() -> Any:
 
 
 def vector(default: Any = dataclasses.MISSING, *, minimum: float = -np.inf) -> Any:
-    """Declare a dataclass field with three numbers >= `minimum`; all may be zero."""
+    """Declare a dataclass field that holds three numbers >= `minimum`, which may all be zero."""
     return field(default=default, metadata={"kind": "vector", "minimum": minimum})
 
 
 def numbers(default: Any = dataclasses.MISSING, *, least: int = 1) -> Any:
-    """Declare a dataclass field with a tuple of at least `least` numbers."""
+    """Declare a dataclass field that holds a tuple of at least `least` numbers."""
     return field(default=default, metadata={"kind": "numbers", "least": least})
 
 
 def choice(*options: str) -> Any:
-    """Declare a dataclass field with one of several words, by default the first."""
+    """Declare a dataclass field that holds one of several words, by default the first."""
     return field(default=options[0], metadata={"kind": "choice", "options": options})
 
 
 def shape() -> Any:
-    """Declare a dataclass field with a contact shape that a frame carries.
+    """Declare a dataclass field that holds a contact shape, which a frame carries.
 
     See `vioc.dynamics.terms.contact_shapes`.
     """
@@ -105,7 +105,7 @@ def shape() -> Any:
 
 
 def function() -> Any:
-    """Declare a dataclass field with a Python function.
+    """Declare a dataclass field that holds a Python function.
 
     A component with such a field has no text form, and can be pickled only if the function is named.
     """
@@ -113,7 +113,7 @@ def function() -> Any:
 
 
 def handed_on() -> Any:
-    """Declare a dataclass field with additional arguments of a user's function.
+    """Declare a dataclass field that holds additional arguments for a user's function.
 
     They are numbers, parameters and names, and follow the kinematics.
     """
@@ -121,7 +121,7 @@ def handed_on() -> Any:
 
 
 def input_names() -> Any:
-    """Declare a dataclass field with a tuple of input names, empty by default."""
+    """Declare a dataclass field that holds a tuple of input names, by default empty."""
     return field(default=(), metadata={"kind": "inputs"})
 
 
@@ -130,7 +130,7 @@ _MEANT = {"torque": "moment"}  # wrong argument names with the words that are me
 
 
 def component_types() -> dict[str, type[Component]]:
-    """Return the component classes that can be written in model text.
+    """Return the component classes that a model text can contain, by keyword.
 
     Keys are their keywords in upper case.
     """
@@ -170,7 +170,7 @@ class Component:
 
     @classmethod
     def keyword_of(cls) -> str:
-        """Return the keyword of this component in model text, lower case with hyphens.
+        """Return the keyword that denotes this component class in model text, such as ``gravity``.
 
         Messages use it as well.
         """
@@ -182,7 +182,7 @@ class Component:
         return tuple(f for f in dataclasses.fields(cls) if f.name != "name")
 
     def given(self) -> list[dataclasses.Field]:
-        """Return the fields that must be written in the component's model text.
+        """Return those fields of the component that its model text must contain.
 
         Trailing numbers that have their defaults are not among them.
         """
@@ -204,7 +204,7 @@ class Component:
             object.__setattr__(self, f.name, _checked(value, f.metadata.get("kind"), f.metadata, what))
 
     def fault_of(self, values: Mapping[str, float]) -> str:
-        """Return why a component cannot take these parameter values, "" if it can.
+        """Return why a component does not accept these parameter values, or "" if it accepts them.
 
         Parameters without a value have their defaults.
         """
@@ -218,7 +218,7 @@ class Component:
         return ""
 
     def label(self) -> str:
-        """Return the name of this component in messages."""
+        """Return the name by which messages call this component."""
         return f"{self.keyword_of()} {self.name!r}" if self.name else self.keyword_of()
 
     def __repr__(self) -> str:
@@ -256,7 +256,7 @@ class Component:
         return (*self._of_kind("variable"), *(name for names in self._of_kind("variables") for name in names))
 
     def own_variables(self) -> tuple[Variable, ...]:
-        """Return the variables that this component adds, such as a prescribed length."""
+        """Return the variables that only this component declares, such as a prescribed length."""
         return tuple(v for v in self._of_kind("length") if isinstance(v, Variable))
 
     def input_names(self) -> tuple[str, ...]:
@@ -270,7 +270,7 @@ class Component:
 
 
 def _checked(value: Any, kind: str | None, metadata: Any, what: str) -> Any:
-    """Validate the value of a field, and return it in its stored form."""
+    """Validate the value of a field, and return it in the form that the field stores."""
     check = _KINDS.get(kind) if kind is not None else None
     return value if check is None else check(value, metadata, what)
 
@@ -396,7 +396,7 @@ def _tuple(value: Any, what: str, expected: str) -> tuple:
 
 
 def shown(value: Any) -> str:
-    """Return the text of a value: its `repr`, or the name of a function."""
+    """Return a value as text: the name of a function, else the `repr` of the value."""
     return getattr(value, "__qualname__", repr(value)) if callable(value) else repr(value)
 
 
@@ -412,7 +412,7 @@ class Force(Component):
     """Generalized force F(q, dq, u, t) that has no potential."""
 
     def generalized(self, k: Any) -> dict[str, Any]:
-        """Return the generalized force on each variable it acts on, N or N m, by name."""
+        """Return the generalized force, N or N m, on each variable that the force acts on, by name."""
         raise TypeError(f"{type(self).__name__} must define generalized(k)")
 
     def input_unit(self, rotational: Collection[str]) -> str:
@@ -425,7 +425,7 @@ class Force(Component):
 
 
 class Kinetic(Component):
-    """Extra kinetic energy 1/2 a (dq/dt)^2 of one variable, as of a motor's rotor.
+    """Kinetic energy 1/2 a (dq/dt)^2 of one variable in addition to the bodies', as of a motor's rotor.
 
     Subclasses have the fields `variable` and `inertia` (a).
     """
@@ -434,7 +434,7 @@ class Kinetic(Component):
     inertia: Number
 
     def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Return the first sample with negative inertia and a message, or None.
+        """Return the first sample at which the inertia is negative, with a message; None if there is none.
 
         See `Mass.fault`.
         """
@@ -457,7 +457,7 @@ class Constraint(Component):
 
 
 class VelocityConstraint(Constraint):
-    """Nonholonomic constraint A(q) dq = 0, linear in the rates, such as no slip."""
+    """Nonholonomic constraint A(q) dq = 0, linear in the rates dq, such as rolling without slip."""
 
     def value(self, k: Any) -> Any:
         raise ModelError(f"{self.label()} is a constraint on velocities: it has no h(q)")
@@ -472,7 +472,7 @@ class VelocityConstraint(Constraint):
 
 @dataclass(frozen=True)
 class Meeting:
-    """Contact or dry friction of two bodies: gap, normal and slip as expressions.
+    """Geometry of a contact or dry friction between two bodies: gap, normal and slip as expressions.
 
     Attributes
     ----------
@@ -498,26 +498,26 @@ class Meeting:
 
 
 class Inequality(Component):
-    """One-sided constraint phi(q) >= 0, or dry friction under a given load.
+    """One-sided constraint phi(q) >= 0 with a contact force, or dry friction under a given load.
 
     One-sided constraints are contacts and limits of joints.
     """
 
     @property
     def restitution(self) -> Number:
-        """Coefficient of restitution: separation speed over closing speed.
+        """Coefficient of restitution: speed of separation after an impact, over speed of approach before it.
 
         It is 0 unless a subclass has a field for it.
         """
         return 0.0
 
     def meetings(self, k: Any) -> dict[str, Meeting]:
-        """Return the contacts of this component as expressions, by suffix of their names.
+        """Return the geometry of each contact of this component, by the suffix that its name has.
 
         They are written in the kinematics `k`.
         """
         raise TypeError(f"{type(self).__name__} must define meetings(k)")
 
     def gaps(self, k: Any) -> dict[str, Any]:
-        """Return the gaps of this component (m or rad) as expressions, by suffix of names."""
+        """Return the gap, m or rad, of each contact of this component, by the suffix that its name has."""
         return {suffix: m.gap for suffix, m in self.meetings(k).items() if m.gap is not None}

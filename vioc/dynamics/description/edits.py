@@ -1,4 +1,4 @@
-"""Edits of a mechanism's tree: attach frames, lock variables, remove branches.
+"""Edits of a mechanism's tree of frames: attach frames, fix variables, and remove branches.
 
 Trees are those of `System`: childless frames, each with the index of its parent, -1 for the world.
 """
@@ -19,14 +19,14 @@ Tree = list[tuple[Frame, int]]
 
 
 def attached(tree: Sequence[tuple[Frame, int]], at: int, more: Iterable[tuple[Frame, int]]) -> Tree:
-    """Attach another tree to node `at` of a tree."""
+    """Return a tree with another tree attached to its node `at`."""
     nodes = list(tree)
     begin = len(nodes)
     return nodes + [(frame, at if parent < 0 else begin + parent) for frame, parent in more]
 
 
 def locked(tree: Sequence[tuple[Frame, int]], values: Mapping[str, float]) -> Tree:
-    """Replace variables of a tree by constants; ModelError if one moves no frame."""
+    """Replace variables of a tree by constant values; ModelError if a variable moves no frame."""
     remaining = {name: float(as_number(value, f"locked: {name}")) for name, value in values.items()}
     nodes = []
     for frame, parent in tree:
@@ -84,7 +84,7 @@ def without(tree: Sequence[tuple[Frame, int]], gone: set[int]) -> tuple[Tree, se
 
 
 def untouched(components: Iterable[Component], gone: set[str], what: str) -> list[Component]:
-    """Return the components that do not act on removed variables or frames.
+    """Return those components that act on no removed frame or variable.
 
     ModelError if a component joins a removed one with one that remains.
     """

@@ -78,7 +78,7 @@ class Twist:
 
 @dataclass(frozen=True)
 class Transform:
-    """Transform that places a frame in its parent.
+    """Transform from a frame to its parent: constant, or a function of one configuration variable.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class Transform:
 
     @property
     def variable(self) -> Variable | None:
-        """Configuration variable that drives the transform, None for a constant transform."""
+        """Configuration variable that drives the transform; None for a constant transform."""
         if isinstance(self.value, Twist):
             return self.value.variable
         return self.value if isinstance(self.value, Variable) else None
@@ -120,7 +120,7 @@ class Transform:
 
     @property
     def axis(self) -> int:
-        """Index 0, 1, 2 of the axis x, y, z along or about which the transform moves.
+        """Index (0, 1 or 2) of the axis x, y or z along or about which the transform moves.
 
         Twists and poses have none.
         """
@@ -128,7 +128,7 @@ class Transform:
 
     @property
     def rotational(self) -> bool:
-        """Return whether the transform's variable is an angle, or its twist rotates."""
+        """Return whether the transform's variable is an angle, or its twist has an angular part."""
         if isinstance(self.value, Twist):
             return any(self.value.angular)
         return self.kind[0] == "R"
@@ -141,7 +141,7 @@ class Transform:
 
 @dataclass(frozen=True, repr=False)
 class Frame:
-    """Node of a mechanism's tree: a transform with optional name, mass and children.
+    """Node of a mechanism's tree: a transform, with an optional name, a mass and child frames.
 
     Write frames with `tx`, `ty`, `tz`, `rx`, `ry`, `rz`, `se3`, and children in square brackets::
 
@@ -168,7 +168,7 @@ class Frame:
         object.__setattr__(self, "children", _frames(self.children))
 
     def __getitem__(self, children: object) -> Frame:
-        """Return the same frame with `children` added."""
+        """Return a copy of the frame with `children` added: ``frame[child, ...]``."""
         items = children if isinstance(children, tuple) else (children,)
         return replace(self, children=self.children + _frames(items))
 
@@ -182,7 +182,7 @@ class Frame:
         raise TypeError("a frame is not iterable; its children are frame.children")
 
     def label(self) -> str:
-        """Return the name of this frame in messages: its name, or its transform."""
+        """Return the text by which messages call this frame: its name, or else its transform."""
         value = self.transform.value
         shown = "..." if isinstance(value, (Pose, Twist)) else repr(value)
         return repr(self.name) if self.name is not None else f"unnamed frame ({self.transform.kind} {shown})"
@@ -216,7 +216,7 @@ def nest(flat: Sequence[tuple[Frame, int]]) -> list[Frame]:
 
 
 def _call(frame: Frame) -> str:
-    """Return the Python call that makes a frame, without its children."""
+    """Return the text of the Python call that makes a frame, without its children."""
     kind, value = frame.transform.kind.lower(), frame.transform.value
     if isinstance(value, Pose):
         args = [repr(value.position)]
@@ -265,7 +265,7 @@ def _make(kind: str, value: object, name: str | None, mass: object) -> Frame:
 
 
 def tx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Make a frame translated along the parent's x by a number (m) or a variable."""
+    """Make a frame translated along the parent's x axis by a number (m) or a variable."""
     return _make("TX", value, name, mass)
 
 
@@ -286,7 +286,7 @@ def tz(value: object, *, name: str | None = None, mass: object = None) -> Frame:
 
 
 def rx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
-    """Make a frame rotated about the parent's x by a number (rad) or a variable."""
+    """Make a frame rotated about the parent's x axis by a number (rad) or a variable."""
     return _make("RX", value, name, mass)
 
 
@@ -313,7 +313,7 @@ def se3(
     name: str | None = None,
     mass: object = None,
 ) -> Frame:
-    """Make a frame at a constant pose in its parent.
+    """Make a frame with a constant pose in its parent, such as ``se3((0, 0, 1))``.
 
     `position` has 3 numbers (m), `rotation` is 3 x 3 or 9 numbers by rows.
     """
@@ -331,7 +331,7 @@ def twist(
     name: str | None = None,
     mass: object = None,
 ) -> Frame:
-    """Make a frame on a joint of any twist: exp(hat(xi) q) with the joint variable q.
+    """Make a frame on a joint of any constant twist xi, at the pose exp(hat(xi) q) in its parent.
 
     `linear` and `angular` have 3 numbers each, see `Twist`.
     """

@@ -1,4 +1,4 @@
-"""Mass of a frame with its full rotational inertia."""
+"""Mass of a frame, with its centre of mass and its moments of inertia."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENTRIES = (
 
 @dataclass(frozen=True)
 class Mass:
-    """Mass of a rigid body attached to a frame.
+    """Mass, centre of mass and moments of inertia of the rigid body on a frame.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Mass:
 
     @classmethod
     def sphere(cls, mass: Number, radius: float, com: Sequence[Number] = ORIGIN) -> Mass:
-        """Return the mass of a homogeneous ball of given radius, m, centred at `com`."""
+        """Return the mass of a homogeneous ball with the given radius, m, and the centre `com`."""
         (r,) = _lengths((radius,), 1, "sphere: radius")
         return cls._solid(mass, (0.4 * r**2,) * 3, com)
 
@@ -82,7 +82,7 @@ class Mass:
         axis: Sequence[float] = (0.0, 0.0, 1.0),
         com: Sequence[Number] = ORIGIN,
     ) -> Mass:
-        """Return the mass of a thin rod along an axis, without inertia about this axis.
+        """Return the mass of a thin rod along an axis, with no moment of inertia about this axis.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class Mass:
 
     @classmethod
     def _solid(cls, mass: Number, squares: Sequence[float], com: Sequence[Number]) -> Mass:
-        """Return a mass with moments of inertia `squares` per unit mass, m^2."""
+        """Return a mass with principal moments of inertia from the body's mean `squares`, m^2."""
         number = as_number(mass, "mass")
         return cls(number, tuple(number * float(s) for s in squares), tuple(com))
 
@@ -130,7 +130,7 @@ class Mass:
             raise ModelError(fault[1])
 
     def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Return why mass or inertia is physically impossible, or None if it is possible.
+        """Return the first sample with a physically impossible mass or inertia, with a message, or None.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class Mass:
         return i, f"{expected} {moments[i].tolist()}"
 
     def at(self, parameters: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return mass, inertia and centre of mass at given parameter values.
+        """Return mass, inertia matrix and centre of mass, for given values of the parameters.
 
         They are (...), (..., 3, 3) and (..., 3) for parameters (...).
         """
@@ -181,11 +181,11 @@ class Mass:
         return mass, inertia, np.stack(rest[6:], axis=-1)
 
     def matrix(self) -> np.ndarray:
-        """Return the inertia matrix (3, 3) about the centre of mass at default parameters."""
+        """Return the inertia matrix (3, 3) about the centre of mass, at default parameter values."""
         return self.at({})[1]
 
     def numbers(self) -> tuple[Number, ...]:
-        """Return mass, inertia and centre of mass as one tuple of 10 numbers."""
+        """Return mass, six moments of inertia and centre of mass as one tuple of 10 numbers."""
         return (self.mass, *self.inertia, *self.com)
 
     def __repr__(self) -> str:
@@ -199,14 +199,14 @@ class Mass:
 
 
 def _value(number: Number, parameters: Mapping[str, Any]) -> Any:
-    """Return the value of a number or parameter; the default value if none is given."""
+    """Return a number, or the value of a parameter: the given one, or else its default."""
     if not isinstance(number, Parameter):
         return float(number)
     return number.of(np.asarray(parameters.get(number.name, number.value), float))
 
 
 def _of_matrix(rows: tuple) -> tuple[Number, ...]:
-    """Return the six independent entries of a symmetric inertia matrix.
+    """Return the six independent entries of a symmetric inertia matrix, given by its rows.
 
     The rounding error of a rotation R I R' is accepted.
     """
@@ -218,7 +218,7 @@ def _of_matrix(rows: tuple) -> tuple[Number, ...]:
 
 
 def _lengths(values: object, count: int, what: str) -> list[float]:
-    """Return `count` positive lengths as floats, or raise `ModelError`."""
+    """Convert a value to `count` positive floats, lengths in m, or raise `ModelError`."""
     lengths = [float(v) for v in as_numbers(values, count, what)]
     if min(lengths) <= 0:
         shown = lengths[0] if count == 1 else lengths

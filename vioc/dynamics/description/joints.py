@@ -1,4 +1,4 @@
-"""Joints of a mechanism as frames of its tree ([T] III-A).
+"""Joints of a mechanism, such as revolute and spherical ones, as chains of frames ([T] III-A).
 
 A joint of one variable is one frame. The others are chains of frames, a `Joint`; square brackets attach
 children to the last frame::
@@ -33,7 +33,7 @@ _Result = TypeVar("_Result")
 
 
 def names_its_joint(make: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Decorate a function that makes a joint: ``name=`` raises an error with advice.
+    """Decorate a function that makes a joint, so that the wrong argument ``name=`` gives advice.
 
     A call with ``name=`` raises a `ModelError` that points to ``frame=``.
     """
@@ -51,7 +51,7 @@ def names_its_joint(make: Callable[_Arguments, _Result]) -> Callable[_Arguments,
 
 
 class Joint(tuple):
-    """Joint of several frames in a chain, with constraints between their variables.
+    """Joint that consists of several frames in a chain, with constraints between their variables.
 
     As a tuple it is (frame, *constraints). A `System` and the square brackets of a frame accept it directly.
     With children it becomes a `Frame`, or, if it has constraints, a tuple of the frame and the constraints::
@@ -87,7 +87,7 @@ class Joint(tuple):
         return tuple(self)[1:]
 
     def __getitem__(self, children: Any) -> Any:
-        """Return the joint with children on its last frame."""
+        """Return the joint with child frames added to its last frame: ``joint[child, ...]``."""
         links, frame = [], self.frame
         for _ in range(self.length - 1):
             links.append(Frame(frame.transform, frame.name, frame.mass))
@@ -115,7 +115,7 @@ def _label(name: str | Variable) -> str:
 
 
 def _unit(axis: Axis, what: str) -> np.ndarray:
-    """Return the unit vector of an axis given as a letter or three numbers."""
+    """Return the unit vector of an axis, given as a letter x, y, z or as three numbers."""
     if isinstance(axis, str):
         if axis not in ("x", "y", "z"):
             raise ModelError(f"{what}: axis: expected 'x', 'y', 'z' or three numbers, got {axis!r}")
@@ -132,7 +132,7 @@ def _unit(axis: Axis, what: str) -> np.ndarray:
 def _turn_or_slide(
     kind: str, variable: Variable, axis: Axis, frame: str | None = None, mass: Any = None
 ) -> Frame:
-    """Make a frame that rotates ("R") or translates ("T") along an axis.
+    """Make a frame that rotates about an axis ("R") or translates along it ("T").
 
     Letters as axes give primitive transforms, three numbers give twists.
     """
@@ -155,7 +155,7 @@ def _joint(frames: list[Frame]) -> Joint:
 def revolute(
     name: str | Variable, axis: Axis = "z", *, frame: str | None = None, mass: Massive = None
 ) -> Frame:
-    """Make a revolute joint: rotation about an axis by the variable NAME, rad."""
+    """Make a revolute joint, which rotates about an axis by the variable `name`, rad."""
     return _turn_or_slide("R", _variable(name), axis, frame, mass)
 
 
@@ -163,7 +163,7 @@ def revolute(
 def prismatic(
     name: str | Variable, axis: Axis = "z", *, frame: str | None = None, mass: Massive = None
 ) -> Frame:
-    """Make a prismatic joint: translation along an axis by the variable NAME, m."""
+    """Make a prismatic joint, which translates along an axis by the variable `name`, m."""
     return _turn_or_slide("T", _variable(name), axis, frame, mass)
 
 
@@ -176,7 +176,7 @@ def helical(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Frame:
-    """Make a screw joint: rotation by the variable NAME, rad, and advance by a pitch.
+    """Make a screw joint, which rotates by the variable `name`, rad, and advances by the pitch.
 
     Its twist is (pitch axis, axis), with the number `pitch`, m/rad. `vioc.dynamics.terms.pairs.screw` is the
     same joint as frames and a constraint, whose multiplier is the force in the thread.
@@ -217,7 +217,7 @@ def spherical(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """Make a spherical joint: three rotations about different axes, in `order`.
+    """Make a spherical joint of three rotations (Euler angles) about the axes in `order`.
 
     Variables for the order "zyx": NAME-rz, NAME-ry, NAME-rx, rad. The chart is singular if the second angle
     is +-90 degrees.
@@ -233,7 +233,7 @@ def universal(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """Make a universal joint: two rotations, the second axis carried by the first.
+    """Make a universal joint of two rotations, the second about an axis that the first one turns.
 
     Variables are NAME-1, NAME-2, rad.
     """
@@ -255,7 +255,7 @@ def universal(
 def planar(
     name: str | Variable, normal: Axis = "z", *, frame: str | None = None, mass: Massive = None
 ) -> Joint:
-    """Make a planar joint: two translations in a plane, rotation about its normal.
+    """Make a planar joint: two translations in a plane and a rotation about its normal.
 
     Variables for the normal "z": NAME-x, NAME-y, NAME-rz; "x": NAME-y, NAME-z, NAME-rx; "y": NAME-z, NAME-x,
     NAME-ry, so that the three are right-handed in this order. For a normal of three numbers: NAME-1, NAME-2,
@@ -287,7 +287,7 @@ def free(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """Make a joint with six degrees of freedom: translations, then three rotations.
+    """Make a joint with six degrees of freedom: three translations, then three rotations.
 
     The translations are NAME-x, NAME-y, NAME-z; the rotations are those of `spherical`.
     """

@@ -47,7 +47,7 @@ def _short(name: object) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """Named number of a description that can take other values at each call of a map.
+    """Named number of a description, whose value can be changed without recompiling the map.
 
     Maps give derivatives by it (co-design, identification).
     ``P("EI", 0.1) * 4`` stands for four times the value of the parameter EI.
@@ -73,7 +73,7 @@ class Parameter:
         object.__setattr__(self, "factor", _finite(self.factor, f"parameter {self.name!r}: factor"))
 
     def of(self, value: Any) -> Any:
-        """Return the parameter's factor times a given value or symbol."""
+        """Return a value or symbol of this parameter, times the parameter's constant factor."""
         return value if self.factor == 1.0 else self.factor * value
 
     def __mul__(self, factor: Any) -> Parameter:
@@ -100,7 +100,7 @@ Number = float | Parameter
 
 @dataclass(frozen=True)
 class Variable:
-    """Configuration variable: dynamic (obeys the dynamics) or kinematic (prescribed)."""
+    """Configuration variable: dynamic (obeys the equations of motion) or kinematic (prescribed)."""
 
     name: str
     kinematic: bool = False
@@ -113,17 +113,17 @@ class Variable:
 
 
 def P(name: str, value: float) -> Parameter:
-    """Declare a parameter, a named number with a default: ``tz(P("length", 0.5))``."""
+    """Declare a parameter with a name and a default value: ``tz(P("length", 0.5))``."""
     return Parameter(name, value)
 
 
 def K(name: str) -> Variable:
-    """Declare a kinematic (prescribed) configuration variable: ``tx(K("trolley"))``."""
+    """Declare a kinematic variable, which an input prescribes: ``tx(K("trolley"))``."""
     return Variable(name, kinematic=True)
 
 
 def D(name: str) -> Variable:
-    """Declare a dynamic configuration variable; a plain string means the same."""
+    """Declare a dynamic variable, which obeys the equations of motion; a string means the same."""
     return Variable(name)
 
 
@@ -140,7 +140,7 @@ def _finite(value: object, what: str) -> float:
 
 
 def as_number(value: object, what: str) -> Number:
-    """Return `value` as a finite float, or the `Parameter` itself.
+    """Return a value as a finite float, or unchanged if it is a `Parameter`.
 
     Raises `ModelError` for other values.
     """
@@ -148,7 +148,7 @@ def as_number(value: object, what: str) -> Number:
 
 
 def as_numbers(values: object, count: int, what: str) -> tuple[Number, ...]:
-    """Return `count` numbers as a tuple, or raise `ModelError`."""
+    """Return `count` numbers or parameters as a tuple, or raise `ModelError`."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ModelError(f"{what}: expected {count} numbers, got {values!r}")
     items = tuple(values)

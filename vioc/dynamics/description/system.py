@@ -1,4 +1,4 @@
-"""Class `System`, the description of a mechanism, validated and immutable."""
+"""Class `System`, the immutable and validated description of a mechanism."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORLD = "world"
 
 @dataclass(frozen=True)
 class Node:
-    """Frame of a system with the index of its parent.
+    """Frame of a system's tree, with the index of its parent frame.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class System:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """All components, grouped by kind.
+        """All components of the system: potentials, forces, constraints and others, grouped by kind.
 
         The kinds are potentials, kinetic terms, forces, constraints, contacts and limits.
         """
@@ -127,7 +127,7 @@ class System:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Names of the configuration variables in the order of q: dynamic, then kinematic."""
+        """Names of the configuration variables in the order of q: first dynamic, then kinematic."""
         return self.dynamic + self.kinematic
 
     @property
@@ -141,7 +141,7 @@ class System:
         return tuple(self._index)
 
     def frame_index(self, name: str) -> int:
-        """Index into `nodes` of a named frame; -1 for ``"world"``.
+        """Return the index of a frame, given by its name, in `nodes`; -1 for ``"world"``.
 
         Raises
         ------
@@ -161,11 +161,11 @@ class System:
         return self.variables.index(name)
 
     def with_components(self, *components: Frame | Component | Iterable) -> System:
-        """Return the same system with more components."""
+        """Return a copy of the system with more components."""
         return System(*self.frames, *self.components, *components, name=self.name)
 
     def attached(self, frame: str, *frames: Frame | Iterable) -> System:
-        """Return the same system with more frames attached to a frame, such as a tool.
+        """Return a copy of the system with more frames attached to a frame, such as a tool.
 
         ``system.attached("hand", se3((0, 0, 0.1), name="tool", mass=0.5))``
         """
@@ -175,7 +175,7 @@ class System:
         )
 
     def locked(self, values: Mapping[str, float]) -> System:
-        """Return the same system with some variables fixed at given values, rad and m.
+        """Return a copy of the system with some variables fixed at constant values, rad or m.
 
         Components that act on locked variables only (inputs, springs, damping, limits, rotors) are removed.
 
@@ -191,7 +191,7 @@ class System:
         return _rebuild(edits.locked(_flat(self), values), kept, self.name)
 
     def without(self, *frames: str) -> System:
-        """Return the same system without some frames and their descendants.
+        """Return a copy of the system without the given frames and their descendants.
 
         Components that act only on removed frames are removed, as are frames without name and mass whose
         children are all removed.
@@ -207,7 +207,7 @@ class System:
 
     @cached_property
     def negative(self) -> dict[int, str]:
-        """Messages for bodies with a negative moment of inertia in a file, by frame index."""
+        """Messages about bodies with a negative moment of inertia, as files can have, by frame index."""
         messages = {}
         for i, node in enumerate(self.nodes):
             mass = node.frame.mass
@@ -219,7 +219,7 @@ class System:
         return messages
 
     def check_bodies(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
-        """Raise `ModelError` if parameters make a mass or inertia physically impossible.
+        """Raise `ModelError` if parameter values make a mass or inertia physically impossible.
 
         Parameters
         ----------
@@ -239,7 +239,7 @@ class System:
                 raise ModelError(f"{self.name}: {where}, with {given}{sample}: {reason}")
 
     def check_components(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
-        """Raise `ModelError` if components do not accept these values of parameters.
+        """Raise `ModelError` if a component does not accept the given parameter values.
 
         Arguments are those of `check_bodies`.
         """
@@ -329,7 +329,7 @@ class System:
         return result
 
     def _bodies_by_parameter(self) -> dict[str, list[tuple[str, Any]]]:
-        """Return the masses and inertias that depend on each parameter, with labels."""
+        """Return for each parameter the masses and inertias that depend on it, with labels."""
         bodies: dict[str, list[tuple[str, Any]]] = {}
         owners = [(f"frame {_where(self.nodes, i)}", n.frame.mass) for i, n in enumerate(self.nodes)]
         for where, body in [*owners, *((c.label(), c) for c in self.kinetic)]:
@@ -409,12 +409,12 @@ class System:
 
 
 def _count(number: int, one: str, more: str | None = None) -> str:
-    """Return a count with its noun, such as "1 frame" or "2 frames"; "" for zero."""
+    """Return a count with its noun, such as "1 frame" or "2 frames", and "" for zero."""
     return f"{number} {one if number == 1 else more or one + 's'}" if number else ""
 
 
 def _flat(system: System) -> tuple:
-    """Return the frames, without children, for comparison, hash and pickle.
+    """Return the frames of a system as a flat tuple, without children, for comparison and hash.
 
     The tuple allows trees of any depth.
     """
@@ -452,7 +452,7 @@ def _walk(frames: tuple[Frame, ...]) -> list[Node]:
 
 
 def _where(nodes: tuple[Node, ...], i: int) -> str:
-    """Describe a frame and its ancestors for messages."""
+    """Describe frame number i by its label and those of its ancestors, for messages."""
     path = []
     while i >= 0:
         path.append(nodes[i].frame.label())
@@ -461,7 +461,7 @@ def _where(nodes: tuple[Node, ...], i: int) -> str:
 
 
 def _tree(frames: tuple[Frame, ...]) -> list[str]:
-    """Return the lines of the printed tree, without recursion for long chains."""
+    """Return the text lines of a printed tree of frames, without recursion."""
     lines: list[str] = []
     waiting = _siblings(frames, "")
     while waiting:
@@ -477,7 +477,7 @@ def _tree(frames: tuple[Frame, ...]) -> list[str]:
 
 
 def _siblings(frames: tuple[Frame, ...], indent: str) -> list[tuple[Frame, str, bool]]:
-    """Return sibling frames in reverse, each with indent and whether it is the last."""
+    """Return sibling frames in reverse order, each with its indent and a flag for the last."""
     return [(frame, indent, i == 0) for i, frame in enumerate(reversed(frames))]
 
 

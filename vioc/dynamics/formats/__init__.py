@@ -1,1 +1,1 @@
-"""Model file formats: s-expressions are read and written, URDF and MJCF are read."""
+"""Readers and writers of model files: s-expressions (read and written), URDF and MJCF (read)."""

@@ -1,4 +1,4 @@
-"""Search for the mesh files that a model file names, and their convex hulls."""
+"""Search for mesh files that a model file names, and corners of their convex hulls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AXES = np.vstack([np.eye(3), -np.eye(3)])
 
 
 def mesh_folders(meshes: Any, above: Iterable[Path] = ()) -> list[Path]:
-    """Return the folders in which meshes are looked up, in the order of the search.
+    """Return the folders in which mesh files are searched, in the order of the search.
 
     These are the given path or paths, the folders `above` a file, and those of ``ROS_PACKAGE_PATH``.
     """
@@ -25,7 +25,7 @@ def mesh_folders(meshes: Any, above: Iterable[Path] = ()) -> list[Path]:
 
 
 def mesh_file(name: str, folders: Iterable[Path]) -> Path:
-    """Return the path of a mesh file, found in one of the given folders.
+    """Return the path of a mesh file, searched for in the given folders.
 
     ``package://NAME/PATH`` is PATH in a folder NAME, which is one of the given folders or in one of them.
     """
@@ -47,7 +47,7 @@ def mesh_file(name: str, folders: Iterable[Path]) -> Path:
 
 
 def mesh_corners(file: Path, scale: Any, count: int) -> np.ndarray:
-    """Return at most `count` corners (n, 3) of a mesh's convex hull, m.
+    """Return at most `count` corners (n, 3), m, of the convex hull of a mesh in a file.
 
     Corners are chosen one after the other; each is the farthest outside the hull of the previous ones.
 

@@ -1,4 +1,4 @@
-"""Reader of MJCF files: bodies become frames, joints transforms ([T] III-A).
+"""Reader of MJCF files, which turns bodies into frames and joints into transforms ([T] III-A).
 
 MuJoCo's compiler reads the file (`mujoco.MjSpec`), so that defaults, includes, angles, orientations and
 inertias of geoms are exactly those of MuJoCo. This module maps the compiled model. docs/mjcf.md describes
@@ -146,7 +146,7 @@ def _stay_below(path: Path, folder: Any) -> None:
 
 
 def _unescaped(value: bytes) -> str:
-    """Return the value of an XML attribute as a path, with its entities replaced."""
+    """Return the value of an XML attribute as a path, with XML entities replaced by their characters."""
     known = dict(lt="<", gt=">", amp="&", quot='"', apos="'")
 
     def plain(found: re.Match) -> str:
@@ -183,7 +183,7 @@ def _build(model: MjcfModel, inputs: Any, gravity: Any, source: str) -> Robot:
 
 
 class _MjcfTree:
-    """Frames and joints made from a compiled MuJoCo model."""
+    """Builder of the tree of frames and joints from a compiled MuJoCo model."""
 
     def __init__(self, model: MjcfModel):
         self.model, self.m = model, model.compiled
@@ -217,7 +217,7 @@ class _MjcfTree:
         self.ends[body] = len(self.nodes) - 1
 
     def _joint(self, j: int, body: int, place: Pose, moves: list[Transform]) -> Pose:
-        """Append a joint's transforms to `moves`; return the constant pose after them.
+        """Append the transforms of joint number j to `moves`, and return the constant pose that follows them.
 
         The constant pose `place` precedes them.
         """

@@ -1,4 +1,4 @@
-"""Compiled MuJoCo model with valid names and a list of its unsupported parts."""
+"""Compiled MuJoCo model, with valid names and a list of the parts that vioc does not support."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X, Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
 
 
 class MjcfModel:
-    """Compiled MuJoCo model with names for its bodies, joints, variables and sites.
+    """Compiled MuJoCo model, with unique valid names for its bodies, joints, variables and sites.
 
     It also collects the parts of the model that are not supported.
 
@@ -79,7 +79,7 @@ class MjcfModel:
         return m.joint(j).name or f"{self.bodies[body]}_joint{j - int(m.body_jntadr[body]) + 1}"
 
     def _variables(self, j: int) -> tuple[str, ...]:
-        """Return the names of a joint's configuration variables.
+        """Return the names of the configuration variables of joint number j.
 
         A ball has three angles, about the moving z, y, x; a free body has a position and these angles.
         """
@@ -88,7 +88,7 @@ class MjcfModel:
         return tuple(self._variable(name) for name in names)
 
     def single(self, j: int) -> str | None:
-        """Return the variable of a hinge or slide joint, None for other joints."""
+        """Return the name of the variable of joint number j if it is a hinge or a slide, else None."""
         return self.variables[j][0] if len(self.variables[j]) == 1 else None
 
     # -- poses ------------------------------------------------------------------------------------
@@ -116,18 +116,18 @@ class MjcfModel:
         return int(m.site_bodyid[i]), self.pose(m.site_pos[i], m.site_quat[i])
 
     def points(self) -> Iterable[tuple[str, int, Pose]]:
-        """Yield the additional frames on bodies that equality constraints need."""
+        """Yield the additional frames that MuJoCo's equality constraints need, as (name, body, pose)."""
         for frames in self._closures.values():
             yield from frames
 
     @cached_property
     def closures(self) -> dict[int, tuple[str, str]]:
-        """Names of the two frames that each connect or weld constraint joins."""
+        """Names of the two frames that each connect or weld constraint joins, by the constraint's index."""
         return {e: (frames[0][0], frames[1][0]) for e, frames in self._closures.items()}
 
     @cached_property
     def _closures(self) -> dict[int, list[tuple[str, int, Pose]]]:
-        """Two frames of each connect or weld constraint.
+        """Names, bodies and poses of the frames that each connect or weld constraint joins, by its index.
 
         A weld also has points 1 m along their x and y axes.
         """
@@ -156,7 +156,7 @@ class MjcfModel:
         return closures
 
     def turns_with(self, e: int) -> bool:
-        """Return whether a weld constraint fixes the orientation (torque scale not 0)."""
+        """Return whether weld constraint number e also fixes the orientation (its torque scale is not 0)."""
         return bool(self.compiled.eq_data[e, 10])
 
     def equality(self, e: int) -> str:
@@ -173,7 +173,7 @@ class MjcfModel:
         return bool(self.compiled.opt.disableflags & int(getattr(bits, f"mjDSBL_{flag}")))
 
     def given(self, field: str, at: Any) -> bool:
-        """Return whether a field of the compiled model exists and is not zero.
+        """Return whether a field of the compiled model exists and has a nonzero value at an index.
 
         Older versions of MuJoCo lack some fields.
         """
@@ -195,7 +195,7 @@ class MjcfModel:
         return range(int(getattr(self.compiled, "nactuator", self.compiled.nu)))
 
     def acts(self, a: int) -> bool:
-        """Return whether an actuator is switched on.
+        """Return whether actuator number a is enabled.
 
         An actuator is on if no flag and no group disables it; groups from 31 on cannot be disabled.
         """
@@ -204,25 +204,25 @@ class MjcfModel:
         return not switched_off and not self.disabled("ACTUATION")
 
     def static(self, a: int) -> bool:
-        """Return whether an actuator has a constant gain and no state, hence one control."""
+        """Return whether actuator number a has a constant gain and no internal state."""
         return self._proportional(a, "NONE")
 
     def _proportional(self, a: int, *dynamics: str) -> bool:
-        """Return whether an actuator has a constant gain and one of the given dynamics."""
+        """Return whether an actuator has a constant gain and one of MuJoCo's given kinds of dynamics."""
         m, D = self.compiled, self.mujoco.mjtDyn
         kinds = [int(getattr(D, f"mjDYN_{kind}")) for kind in dynamics]
         plugged = int(m.actuator_plugin[a]) >= 0
         return not plugged and int(m.actuator_gaintype[a]) == 0 and int(m.actuator_dyntype[a]) in kinds
 
     def effort(self, j: int) -> float:
-        """Return the largest force of a joint's actuators, N or N m; inf if unbounded."""
+        """Return the largest total force of the actuators of joint number j, N or N m; inf if unbounded."""
         m = self.compiled
         bound = float(np.abs(m.jnt_actfrcrange[j]).max()) if m.jnt_actfrclimited[j] else math.inf
         forces = [self._force(a) for a in self.actuators if self.acts(a) and self.driven_joint(a) == j]
         return min(bound, sum(forces)) if forces else bound
 
     def _force(self, a: int) -> float:
-        """Return the largest force that an actuator exerts at its joint."""
+        """Return the largest force that actuator number a exerts at its joint, N or N m."""
         m = self.compiled
         bounds = [math.inf]
         if m.actuator_forcelimited[a]:
@@ -242,7 +242,7 @@ class MjcfModel:
         return gear * min(bounds) if gear else 0.0
 
     def driven_joint(self, a: int) -> int | None:
-        """Return the joint that an actuator drives, directly or through its only tendon.
+        """Return the index of the joint that an actuator drives, directly or by a tendon over it alone.
 
         The tendon must run over this joint alone.
         """
@@ -253,16 +253,16 @@ class MjcfModel:
         return target if kind in (T.mjTRN_JOINT, T.mjTRN_JOINTINPARENT) else None
 
     def gear(self, a: int) -> float:
-        """Return the gear ratio of an actuator, times the coefficient of its tendon."""
+        """Return the gear ratio of an actuator, times the coefficient of its tendon over one joint."""
         only = self._only(a)
         return self.gears(a)[0] * (1.0 if only is None else float(self.compiled.wrap_prm[only]))
 
     def gears(self, a: int) -> list[float]:
-        """Return the six gear ratios of an actuator's first output."""
+        """Return the six gear ratios that MuJoCo has for the first output of an actuator."""
         return list(map(float, np.ravel(self.compiled.actuator(a).gear)[:6]))
 
     def _only(self, a: int) -> int | None:
-        """Return the joint's index if an actuator's tendon runs over one joint, else None."""
+        """Return the index of the only joint of an actuator's tendon in MuJoCo's `wrap` arrays, else None."""
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) != 1:
             return None
@@ -270,7 +270,7 @@ class MjcfModel:
         return at if int(m.wrap_type[at]) == mj.mjtWrap.mjWRAP_JOINT else None
 
     def tendon(self, a: int) -> tuple[list[str], list[float]] | None:
-        """Return an actuator's fixed tendon over several joints: variables, coefficients."""
+        """Return variables and coefficients of an actuator's fixed tendon over several joints, else None."""
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) < 2:
             return None
@@ -284,7 +284,7 @@ class MjcfModel:
 
     @cached_property
     def _pushing(self) -> dict[int, list[tuple[int, float | None]]]:
-        """Actuators of each joint that has a limit on its total actuator force.
+        """Actuators that drive each joint with a limit on its total actuator force, by joint index.
 
         Each actuator has its number, and its force at the joint per control, None if the two are not
         proportional.
@@ -314,7 +314,7 @@ class MjcfModel:
         return pushing
 
     def _above(self, body: int) -> set[int]:
-        """Return a body and its ancestors."""
+        """Return the indices of a body and of all its ancestors."""
         bodies = {body}
         while body:
             body = int(self.compiled.body_parentid[body])
@@ -341,13 +341,13 @@ class MjcfModel:
         return pulling
 
     def clamped(self) -> Iterable[int]:
-        """Yield joints whose ``actuatorfrcrange`` is tighter than their controls' ranges."""
+        """Yield the joints whose total actuator force can exceed their limit ``actuatorfrcrange``."""
         for j, pushing in self._pushing.items():
             if self._limits(self.compiled.jnt_actfrcrange[j], pushing):
                 yield j
 
     def clamped_tendons(self) -> Iterable[int]:
-        """Yield tendons whose ``actuatorfrcrange`` is tighter than their controls' ranges."""
+        """Yield the tendons whose total actuator force can exceed their limit ``actuatorfrcrange``."""
         for t, pulling in self._pulling.items():
             if self._limits(self.compiled.tendon_actfrcrange[t], pulling):
                 yield t
@@ -370,7 +370,7 @@ class MjcfModel:
         return bool(low <= least and most <= high)
 
     def control_range(self, a: int) -> tuple[float, float]:
-        """Return the range of an actuator's control, tightened by its force limits.
+        """Return the range of the control of actuator number a, tightened by limits of its force.
 
         Only limits of a force that is proportional to the control count.
         """

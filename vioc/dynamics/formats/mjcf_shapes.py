@@ -1,4 +1,4 @@
-"""Shapes of a compiled MuJoCo model, and the report of its unsupported parts."""
+"""Collision and visual shapes of a compiled MuJoCo model, and the report of its unsupported parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vioc.dynamics.formats.urdf_geometry import IDENTITY
 
 
 def left_out(model: MjcfModel, actuators: bool) -> None:
-    """Report the parts of an MJCF file that no component represents, by name."""
+    """Report the parts of a MuJoCo model that no component of vioc represents, by name."""
     m, opt, kinds = model.compiled, model.compiled.opt, model.mujoco.mjtObj
     for element, what, kind, count in (
         ("sensor", "sensor", kinds.mjOBJ_SENSOR, m.nsensor),
@@ -48,7 +48,7 @@ def _kinds(model: MjcfModel) -> dict[int, str]:
 
 
 def shapes(model: MjcfModel) -> tuple[tuple[RobotGeometry, ...], tuple[RobotGeometry, ...]]:
-    """Return the geoms of a MuJoCo model that are drawn, and those that collide.
+    """Return the geoms of a MuJoCo model in two groups: those that are drawn, and those that collide.
 
     Geoms that collide and are not supported are reported.
     """
@@ -94,7 +94,7 @@ def _shape(model: MjcfModel, g: int) -> RobotGeometry | None:
 
 
 def _drawn(model: MjcfModel, i: int) -> tuple[Pose, tuple[float, ...]] | None:
-    """Return the pose and scale of a mesh as its file has it, or None for a shear.
+    """Return the pose and scale with which a mesh file must be drawn, or None if this needs a shear.
 
     MuJoCo centres the mesh, after it has mapped v to S R'(v - p) with the scale S, and p and R of ``refpos``
     and ``refquat``. The map is R'T(v - p) with T = R S R'. If T is diagonal it is a scale; else it is a
@@ -119,7 +119,7 @@ def _inverse(model: MjcfModel, place: Pose) -> Pose:
 
 
 def _mesh_file(model: MjcfModel, i: int) -> str | None:
-    """Return the path of a mesh file; None if the model defines the vertices itself."""
+    """Return the path of the file of mesh number i; None if the MJCF file itself defines the vertices."""
     at = int(model.compiled.mesh_pathadr[i])
     if at < 0:
         return None

@@ -22,7 +22,7 @@ Y, Z = (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 def terms(
     model: MjcfModel, gravity: Any, actuators: bool
 ) -> tuple[list[Any], dict[str, tuple[float, float]]]:
-    """Return the components of a MuJoCo model, and the range of each input."""
+    """Return the components of a MuJoCo model, and the range of each input by name."""
     components: list[Any] = [] if gravity is None else [Gravity(*gravity)]
     components += _relieved(model, gravity) + _joint_terms(model) + _equalities(model) + _tendons(model)
     driven, controls = _actuators(model) if actuators else ([], {})
@@ -30,7 +30,7 @@ def terms(
 
 
 def _relieved(model: MjcfModel, gravity: Any) -> list[Any]:
-    """Return the gravity compensation of bodies (``gravcomp``) as components.
+    """Return components that compensate gravity on the bodies with the MJCF attribute ``gravcomp``.
 
     The forces act against gravity at the bodies' centres of mass. MuJoCo ignores ``gravcomp`` if springs and
     dampers are both disabled, or if no body has a positive value.
@@ -53,7 +53,7 @@ def _relieved(model: MjcfModel, gravity: Any) -> list[Any]:
 
 
 def _coefficient(model: MjcfModel, field: str, at: Any, where: str) -> float:
-    """Return the stiffness or damping of a joint, tendon or actuator, 0 if disabled.
+    """Return a stiffness or damping of a joint, tendon or actuator, or 0 if the model disables it.
 
     Polynomial coefficients are reported.
     """
@@ -125,7 +125,7 @@ def _equalities(model: MjcfModel) -> list[Any]:
 
 
 def _connect(first: str, second: str, name: str) -> list[Any]:
-    """Return constraints that make two points coincide, in the first frame's axes.
+    """Return constraints that make the origins of two frames coincide, along the first frame's axes.
 
     In these axes the equations that a planar loop implies stay the same as it turns.
     """
@@ -133,7 +133,7 @@ def _connect(first: str, second: str, name: str) -> list[Any]:
 
 
 def _weld(first: str, second: str, name: str) -> list[Any]:
-    """Return the six constraints of a weld: coincident origins and parallel axes.
+    """Return the six constraints of a weld, which makes two frames coincide in position and orientation.
 
     The ends of both x axes agree along y and z, those of both y axes along z, in the first frame's axes.
     """
@@ -148,7 +148,7 @@ def _weld(first: str, second: str, name: str) -> list[Any]:
 
 
 def _geared(model: MjcfModel, e: int) -> GearConstraint | None:
-    """Return the gear constraint of two joints, None unless their relation is linear.
+    """Return the gear constraint between two joints, or None if their relation is not linear.
 
     q1 - q1_0 = c0 + c1 (q2 - q2_0).
     """
@@ -165,7 +165,7 @@ def _geared(model: MjcfModel, e: int) -> GearConstraint | None:
 
 
 def _tendons(model: MjcfModel) -> list[Any]:
-    """Return strings, springs and dampers for straight tendons between two sites."""
+    """Return strings, springs and dampers that represent straight tendons between two sites."""
     m, wrap = model.compiled, model.mujoco.mjtWrap
     components: list[Any] = []
     clamped = set(model.clamped_tendons())
@@ -208,7 +208,7 @@ def _tendons(model: MjcfModel) -> list[Any]:
 
 
 def _actuators(model: MjcfModel) -> tuple[list[Any], dict[str, tuple[float, float]]]:
-    """Return the inputs of a MuJoCo model's actuators, and the ranges of the inputs.
+    """Return the components that represent a MuJoCo model's actuators, and the range of each input.
 
     Servos have a spring and a damper as well. F = gear (gain u + b0 + b1 gear q + b2 gear dq).
     """

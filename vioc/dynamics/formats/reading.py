@@ -1,4 +1,4 @@
-"""Reader of model files in any format, recognized by the content of the file."""
+"""Reader of model files in any supported format, which the content of the file determines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROBOTS: dict[str, Any] = {"robot": read_urdf, "mujoco": read_mjcf}
 
 
 def read(path: str | os.PathLike, **options: Any) -> System:
-    """Read the system in a model file: URDF, MJCF or model text.
+    """Read a system from a model file in URDF, MJCF or model text.
 
     The first characters of the file determine the format.
 
@@ -53,7 +53,7 @@ def read(path: str | os.PathLike, **options: Any) -> System:
 
 
 def _root(data: bytes) -> str | None:
-    """Return the name of the outermost XML element; None if the file is not XML."""
+    """Return the name of the root element of an XML document; None if the data is not XML."""
     data = data.removeprefix(b"\xef\xbb\xbf")
     while match := _BEFORE_ROOT.match(data):
         data = data[match.end() :]

@@ -1,4 +1,4 @@
-"""Robot as a file describes it: system, joints, limits, shapes, unsupported parts."""
+"""Class `Robot`: the content of a robot file, with system, joints, limits, shapes and unsupported parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FORBIDDEN = re.compile(r"[\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def cleaned(name: str) -> str:
-    """Return a name with underscores in place of forbidden characters."""
+    """Return a name with its forbidden characters replaced by underscores."""
     return _FORBIDDEN.sub("_", name)
 
 
@@ -50,7 +50,7 @@ class Unsupported(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """Limits of a joint's position, velocity and force; infinite if the file has none.
+    """Limits of a joint's position, velocity and force, infinite where the file has no limit.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Limit(NamedTuple):
 
 
 class RobotJoint(NamedTuple):
-    """Joint as the robot file defines it.
+    """Joint of a robot file, with its kind, variables and limits.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class RobotGeometry(NamedTuple):
 
 @dataclass(frozen=True)
 class GivenMass(Mass):
-    """Mass with a physically impossible inertia, kept as the file gives it."""
+    """Mass of a robot file with a physically impossible inertia, which is not changed."""
 
     def _check(self) -> None:
         if float(self.mass) < 0:
@@ -167,7 +167,7 @@ class Robot:
     def shapes(
         self, *, corners: int = 20, cylinders: str = "hull", meshes: Any = None
     ) -> dict[str, tuple[contact.Shape, ...]]:
-        """Return the collision shapes of each frame, for contact.
+        """Return the collision shapes of each link as contact shapes, by the name of the link's frame.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class Robot:
         meshes: Any = None,
         **options: Any,
     ) -> tuple[Contact | PairContact, ...]:
-        """Return contacts of links with the ground, from their collision shapes.
+        """Return contacts of links with the ground, made from the collision shapes of the links.
 
         Add them by `System.with_components`.
 
@@ -260,7 +260,7 @@ class Robot:
     # -- modified robots --------------------------------------------------------------------------
 
     def locked(self, values: Mapping[str, float] | None = None, **named: float) -> Robot:
-        """Return the robot with joints fixed at given values, rad or m.
+        """Return the robot with some joints fixed at constant values, rad or m.
 
         Joints are given by name or variable. Joints that mimic a fixed joint are fixed as well.
         ``panda.locked(panda_finger_joint1=0.04)``; see `System.locked`.
@@ -281,7 +281,7 @@ class Robot:
         return self._of(self.system.locked(fixed))
 
     def without(self, *joints: str) -> Robot:
-        """Return the robot without some joints and all links beyond them.
+        """Return the robot without some joints and without all links that they carry.
 
         See `System.without`.
         """
@@ -301,7 +301,7 @@ class Robot:
         return self._of(self.system.attached(frame, *frames))
 
     def with_components(self, *components: Any) -> Robot:
-        """Return the robot with more components in its system."""
+        """Return the robot with more components added to its system."""
         return self._of(self.system.with_components(*components))
 
     def _variable(self, name: str) -> str:
@@ -312,7 +312,7 @@ class Robot:
         return variables[0]
 
     def _of(self, system: System) -> Robot:
-        """Return the robot with another system, keeping the joints and shapes still in it.
+        """Return the robot with another system, and with the joints and shapes that this system contains.
 
         Joints of removed variables and links are removed.
         """
@@ -333,7 +333,7 @@ class Robot:
         )
 
     def bounds(self, *kinds: str, share: float = 1.0) -> dict[str, tuple[float, float]]:
-        """Return the limits of joints and inputs as the bounds that `optimize` takes.
+        """Return the limits of joints and inputs in the form of the argument ``bounds`` of `optimize`.
 
         Use them as ``bounds=robot.bounds()``.
 
@@ -380,7 +380,7 @@ class Robot:
 
 
 def driven(joints: Mapping[str, RobotJoint], inputs: Any, words: str = "'all'") -> list[str]:
-    """Return the variables of the joints that get an input.
+    """Return the variables of those joints that the argument ``inputs`` selects to be driven.
 
     `inputs` is "all", which excludes joints that mimic others, names of joints, or None; `words` names its
     other allowed values in messages.
@@ -402,7 +402,7 @@ def driven(joints: Mapping[str, RobotJoint], inputs: Any, words: str = "'all'") 
 
 
 def warn_unsupported(source: str, unsupported: Sequence[Unsupported]) -> None:
-    """Warn of the unsupported parts of a robot file, at the line of the user's call."""
+    """Issue a warning that lists the unsupported parts of a robot file."""
     if unsupported:
         counts = Counter(u.what for u in unsupported)
         listed = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in counts.items())

@@ -1,4 +1,4 @@
-"""Reader and writer of model text, the s-expression language of [T] Table II.
+"""Reader and writer of model text, a language of s-expressions ([T] Table II).
 
 `docs/model_text.md` describes the language. Components (gravity, springs, constraints, ...) are read and
 written by their fields alone, so that a new `Component` with a `keyword` has a text form.
@@ -42,7 +42,7 @@ def read_text(text: str, source: str = "<text>") -> System:
 
 
 def read(path: str | os.PathLike) -> System:
-    """Read the system in a model file (UTF-8).
+    """Read a system from a file of model text (UTF-8).
 
     Raises as `read_text` does, and `OSError`.
     """
@@ -78,7 +78,7 @@ def write_text(system: System) -> str:
 
 
 def write(system: System, path: str | os.PathLike) -> None:
-    """Write a model file; an existing file is replaced completely, or kept on failure."""
+    """Write a system to a file of model text, which is replaced as a whole or not at all."""
     data = write_text(system).encode("utf-8")
     target = Path(path)
     temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
@@ -103,7 +103,7 @@ def _values(values: Iterable[Number]) -> str:
 
 
 def _frame(frame: Frame) -> str:
-    """Return the model text of a frame without its children and closing bracket."""
+    """Return the model text of a frame without its children and without the closing bracket."""
     value = frame.transform.value
     if isinstance(value, Pose):
         parameter = f"(({_values(value.position)}) ({_values(value.rotation)}))"

@@ -76,7 +76,7 @@ def component_form(cls: type[Component]) -> str:
 
 
 def field_kind(cls: type[Component], f: dataclasses.Field) -> str:
-    """Return the kind of a component's field; ModelError if it has no text form."""
+    """Return the kind of a component's field, such as "number"; ModelError if model text has none."""
     kind = f.metadata.get("kind")
     if kind not in _FIELD_FORMS:
         raise ModelError(f"{cls.__name__}: the field {f.name!r} (kind {kind!r}) has no text form")
@@ -89,7 +89,7 @@ def _required(f: dataclasses.Field) -> bool:
 
 @dataclass(frozen=True)
 class _Placed:
-    """Frame read from model text, without children, with its parent, depth and offset."""
+    """Frame read from model text, with the index of its parent, its depth and its position in the text."""
 
     frame: Frame
     parent: int
@@ -98,7 +98,7 @@ class _Placed:
 
 
 def _trees(placed: Sequence[_Placed]) -> list[Frame]:
-    """Return the frames below the world with their children attached.
+    """Return the root frames with their descendants attached, from a flat list of frames.
 
     `placed` may be any beginning of the list.
     """
@@ -111,7 +111,7 @@ def _trees(placed: Sequence[_Placed]) -> list[Frame]:
 
 
 class Reader:
-    """Reader of one model text; `read` is its only public method."""
+    """Parser of one model text, which makes a `System`."""
 
     def __init__(self, text: str, source: str):
         self._source = Source(text, source)
@@ -170,7 +170,7 @@ class Reader:
         self._fail(item.items[0].at, f"unknown keyword {shown(item.items[0])}; {hint}")
 
     def _once(self, old: object, item: Item, new: Any) -> Any:
-        """Return the new value of an option; raise an error if the option occurs twice."""
+        """Return the new value of an option, or raise an error if the option has a value already."""
         if old is not None:
             self._fail(item.at, f"a second {shown(item)}; one is allowed")
         return new
@@ -211,7 +211,7 @@ class Reader:
             waiting += [(child, parent) for child in reversed(children)]
 
     def _transforms(self, form: Item) -> list[tuple[Transform, int]]:
-        """Return the transforms at the beginning of a frame's text, each with its offset."""
+        """Return the transforms at the beginning of a frame's text, each with its position in the text."""
         result: list[tuple[Transform, int]] = []
         for i in range(0, len(form.items), 2):
             item = form.items[i]
@@ -300,7 +300,7 @@ class Reader:
             return cls(**values, name=name)
 
     def _argument(self, kind: str, rest: list[Item], what: str) -> object:
-        """Remove the value of one field from the front of the list `rest`, and return it."""
+        """Remove the items of one field from the front of the list `rest`, and return the field's value."""
         if kind == "direction" and (isinstance(rest[0], Atom) or rest[0].head == "P"):
             three = Form(rest[:3], rest[0].at)  # given as three arguments instead of a list
             del rest[:3]

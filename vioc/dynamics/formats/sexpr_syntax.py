@@ -1,4 +1,4 @@
-"""Syntax of model text: atoms and nested lists, each with its offset in the text."""
+"""Tokens and nested lists of model text, each with its offset in the text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Atom:
-    """Symbol or string (without its quotes) of model text; `at` is its offset."""
+    """Symbol of model text, or string without its quotes; `at` is its offset in the text."""
 
     text: str
     at: int
@@ -32,14 +32,14 @@ class Atom:
 
 @dataclass(frozen=True)
 class Form:
-    """Bracketed list of model text; `at` is the offset of its opening bracket."""
+    """Bracketed list of items in model text; `at` is the offset of its opening bracket."""
 
     items: list[Item]
     at: int
 
     @property
     def head(self) -> str:
-        """Keyword of the list in upper case; empty if it does not begin with a symbol."""
+        """First symbol of the list in upper case, its keyword; "" if the list begins otherwise."""
         first = self.items[0] if self.items else None
         return first.text.upper() if isinstance(first, Atom) and not first.quoted else ""
 
@@ -52,13 +52,13 @@ def is_symbol(item: Item) -> TypeGuard[Atom]:
 
 
 def quoted(text: str) -> str:
-    """Return a string in double quotes, escaped as model text requires."""
+    """Return a string in double quotes, with the escapes of model text."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def shown(item: Item) -> str:
-    """Return an item of model text as messages quote it, shortened."""
+    """Return the shortened text of an item, as messages quote it."""
     if isinstance(item, Form):
         first = item.items[0] if item.items else None
         return "()" if first is None else f"({shown(first) if isinstance(first, Atom) else '(...)'} ...)"
@@ -72,7 +72,7 @@ def visible(text: str) -> str:
 
 
 class Source:
-    """Model text with a name, which reports errors with line and column."""
+    """Model text with the name of its file, which raises errors with line and column."""
 
     def __init__(self, text: str, name: str):
         self.text = text
@@ -94,7 +94,7 @@ class Source:
             self.fail(at, str(error))
 
     def atoms(self) -> Iterator[Atom]:
-        """Yield the strings, symbols and brackets of the text in order."""
+        """Yield the tokens of the text in order: strings, symbols and brackets."""
         at = 0
         while at < len(self.text):
             match = _TOKEN.match(self.text, at)
@@ -114,7 +114,7 @@ class Source:
         return re.sub(r"\\(.)", r"\1", raw, flags=re.DOTALL)
 
     def form(self, max_depth: int) -> Form:
-        """Parse the text into its one list, nested at most `max_depth` deep."""
+        """Parse the text, which must be one list whose nesting is at most `max_depth` deep."""
         result: Form | None = None
         still_open: list[Form] = []
         for atom in self.atoms():

@@ -1,4 +1,4 @@
-"""Reader of URDF files: links become frames, joints transforms ([T] III-A).
+"""Reader of URDF files, which turns links into frames and joints into transforms ([T] III-A).
 
 A link is a frame with its name. A joint is the constant pose of its origin followed by its motion: one
 primitive transform about a coordinate axis, a twist about any other axis. docs/urdf.md describes the mapping.
@@ -125,7 +125,7 @@ def _build(contents: Contents, base: str, inputs: Any, gravity: Any) -> Robot:
 
 
 class _UrdfTree:
-    """Frames and joints made from the objects of a URDF parser."""
+    """Builder of the tree of frames and joints from the objects of a URDF parser."""
 
     def __init__(self, contents: Contents):
         self.contents = contents
@@ -140,7 +140,7 @@ class _UrdfTree:
     # -- frames -----------------------------------------------------------------------------------
 
     def grow(self, base: str) -> None:
-        """Build all frames from the root to the leaves, in any order of the file."""
+        """Build the frames of all links and joints, from the root link to the leaves."""
         links, joints = self.contents.links, self.contents.joints
         children: dict[str, list[str]] = {name: [] for name in links}
         above: dict[str, str] = {}
@@ -188,7 +188,7 @@ class _UrdfTree:
         return -1
 
     def _joint(self, name: str, joint: Any, parent: int) -> int:
-        """Add the frames of a joint and its child link; return the last one's index."""
+        """Add the frames of a joint and of its child link, and return the index of the link's frame."""
         moves: list[Transform] = []
         variables: tuple[str, ...] = ()
         if joint.type in SINGLE:
@@ -213,7 +213,7 @@ class _UrdfTree:
         return self._chain(joint.child, origin + moves, parent)
 
     def _chain(self, link: str, transforms: list[Transform], parent: int) -> int:
-        """Add a frame for each of these transforms; the last carries the link."""
+        """Add a chain of frames with the given transforms, the last of which is the frame of the link."""
         frame = "world_link" if link == WORLD else link
         while frame in self._taken or (frame != link and frame in self.contents.links):
             frame += "_"
@@ -229,7 +229,7 @@ class _UrdfTree:
         return len(self.nodes) - 1
 
     def _mass(self, link: str) -> Mass | None:
-        """Return the mass of a link with its inertia in the link's axes: I = R I' R'."""
+        """Return the mass of a link, with its inertia matrix rotated to the axes of the link."""
         inertial = self.contents.links[link].inertial
         if inertial is None:
             return None
@@ -260,7 +260,7 @@ class _UrdfTree:
     # -- joints -----------------------------------------------------------------------------------
 
     def _variable(self, name: str) -> str:
-        """Return `name` as a valid, unused variable, with underscores where necessary."""
+        """Return a valid and unused variable name that is similar to `name`."""
         result = cleaned(name)
         while result in self._used or (result != name and result in self.contents.joints):
             result += "_"
@@ -309,7 +309,7 @@ class _UrdfTree:
         return Limit(lower, upper, velocity, effort)
 
     def gears(self) -> list[Any]:
-        """Return the gear constraints of the joints that mimic another joint."""
+        """Return the gear constraints of joints that the element <mimic> couples to another joint."""
         result = []
         for name, joint in self.joints.items():
             if joint.mimic is None or len(joint.variables) != 1:

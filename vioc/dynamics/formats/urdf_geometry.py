@@ -1,4 +1,4 @@
-"""Poses, joint axes and shapes of a URDF file, from the parser's objects."""
+"""Poses, joint axes and shapes of a URDF file, made from the objects of its parser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IDENTITY = Pose((0.0,) * 3, (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0))
 
 
 def pose(origin: Any) -> Pose:
-    """Return the pose of an <origin> element, from roll, pitch, yaw or a quaternion.
+    """Return the pose of an <origin> element, whose orientation is roll, pitch, yaw or a quaternion.
 
     R = Rz(yaw) Ry(pitch) Rx(roll).
     """
@@ -46,7 +46,7 @@ def pose(origin: Any) -> Pose:
 
 
 def _turned(quaternion: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the rotation matrix (9, by rows) of a quaternion (x, y, z, w), any norm."""
+    """Return the rotation matrix (9, by rows) of a quaternion (x, y, z, w), which need not have norm 1."""
     size = math.hypot(*quaternion)
     if not 0 < size < math.inf:
         raise ModelError(f"quat_xyzw: expected 4 finite numbers, not all zero, got {quaternion}")
@@ -63,7 +63,7 @@ def _turned(quaternion: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def move(kind: str, axis: np.ndarray, variable: str) -> Transform:
-    """Return a transform by a variable along ("T") or about ("R") a unit vector.
+    """Return a transform that moves along ("T") or about ("R") a unit vector by a variable.
 
     It is a primitive transform for a coordinate axis, else a twist.
     """
@@ -75,7 +75,7 @@ def move(kind: str, axis: np.ndarray, variable: str) -> Transform:
 
 
 def plane(normal: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return right-handed axes (a, b, normal) of a plane with this normal.
+    """Return three right-handed unit axes (a, b, normal), of which a and b span the plane.
 
     They are cyclic for a coordinate axis: z has x and y.
     """

@@ -1,4 +1,4 @@
-"""Reader of a URDF file's XML by the ROS project's parser (`urdfdom-py`).
+"""Parser of URDF files, which uses the ROS project's `urdfdom-py` and tolerates its omissions.
 
 The parser turns each <link> and <joint> into an object with checked numbers. Elements that vioc does not use
 are removed before the parser runs, and listed, so that an extension of a plugin or sensor neither stops the
@@ -68,7 +68,7 @@ _DECLARATION = re.compile(rb"""(\s*)(<\?xml\s+version\s*=\s*)(["'])(.*?)\3(.*?\?
 
 @dataclass
 class Contents:
-    """Links and joints of a URDF file as the parser's objects, with their lines."""
+    """Links and joints of a URDF file as the parser's objects, with their line numbers."""
 
     name: str
     source: str
@@ -79,7 +79,7 @@ class Contents:
     unsupported: list[Unsupported] = field(default_factory=list)
 
     def fail(self, kind: str, name: str, message: str) -> ReadError:
-        """Return the error for a link or joint, with its line in the file."""
+        """Return a `ReadError` about a link or joint, with its line in the file."""
         line = self.lines.get((kind, name), 1)
         return ReadError(f"{kind} {name!r}: {message}", line, 1, self.source)
 
@@ -136,7 +136,7 @@ def parse(data: bytes, source: str) -> Contents:
 
 
 def _root(etree: Any, data: bytes, contents: Contents) -> Any:
-    """Parse a URDF document with `etree` and return its <robot> element."""
+    """Parse a URDF document with the XML library `etree`, and return its <robot> element."""
     source = contents.source
     parser = etree.XMLParser(
         remove_comments=True, remove_pis=True, resolve_entities=False, no_network=True, recover=True
@@ -169,7 +169,7 @@ def _version(root: Any) -> str:
 
 
 def _named(element: Any, target: dict[str, Any], contents: Contents) -> str:
-    """Return the name of a link or joint and record its line; ReadError if not unique."""
+    """Return the name of a link or joint and record its line; ReadError for a missing or repeated name."""
     line, name = element.sourceline, element.get("name")
     if not name:
         raise ReadError(f"<{element.tag}> has no name", line, 1, contents.source)
@@ -186,7 +186,7 @@ def _malformed(reason: Any, line: int, source: str) -> ReadError:
 
 
 def _declared(data: bytes, contents: Contents) -> bytes:
-    """Return an XML document with its declaration at the beginning, version 1.0.
+    """Return an XML document that begins with an XML declaration of version 1.0.
 
     Other readers of URDF accept any declaration. Lines keep their numbers.
     """
@@ -204,14 +204,14 @@ def _declared(data: bytes, contents: Contents) -> bytes:
 
 
 def _plain(root: Any) -> None:
-    """Remove the default namespace from the names of all elements."""
+    """Remove the default XML namespace from the tags of all elements."""
     for element in root.iter():
         if str(element.tag).startswith("{") and element.prefix is None:
             element.tag = element.tag.rpartition("}")[2]
 
 
 def _written(element: Any) -> str:
-    """Return the tag of an element as the file has it, or an XML entity unchanged."""
+    """Return the tag of an element with its namespace prefix, as the file has it."""
     if not isinstance(element.tag, str):
         return element.text
     local = element.tag.rpartition("}")[2]
@@ -219,7 +219,7 @@ def _written(element: Any) -> str:
 
 
 def _wrong(element: Any) -> Iterator[str]:
-    """Yield messages about missing attributes and elements, and invalid numbers."""
+    """Yield messages about missing attributes, missing elements and invalid numbers."""
     for part in element.iter():
         for need in PARTS.get(part.tag, ()):
             if part.find(need) is None:
@@ -240,7 +240,7 @@ def _wrong(element: Any) -> Iterator[str]:
 
 
 def _relax(element: Any, name: str, contents: Contents) -> None:
-    """Tolerate the deviations from URDF that other readers accept, and list them.
+    """Correct deviations from URDF that other readers accept, and list them as unsupported.
 
     Omitted values are completed, unreadable shapes are removed.
     """
@@ -267,10 +267,7 @@ def _relax(element: Any, name: str, contents: Contents) -> None:
 
 
 def _turn(element: Any, read: Any, turns: dict[Any, str]) -> None:
-    """Store the quaternions of URDF 1.2 (``quat_xyzw``) in the parser's poses.
-
-    The parser ignores them.
-    """
+    """Apply the quaternions of URDF 1.2 (``quat_xyzw``), which the parser ignores, to the poses."""
     places = [(element, read)]
     if element.tag == "link":
         places = [(element.find("inertial"), read.inertial)]
@@ -295,7 +292,7 @@ def _refuse_xacro(root: Any, source: str) -> None:
 
 
 def _prune(element: Any, where: str, unsupported: list[Unsupported]) -> None:
-    """Remove the XML elements that are not read, and list them as unsupported."""
+    """Remove XML elements that vioc does not read, and list them as unsupported."""
     for child in list(element):
         inside = f"{child.tag} {child.get('name')!r}" if element.tag == "robot" else where
         if child.tag not in READ[element.tag]:
@@ -310,7 +307,7 @@ def _prune(element: Any, where: str, unsupported: list[Unsupported]) -> None:
 
 
 def _material(element: Any, contents: Contents) -> None:
-    """Record the colour of a named material, to which visuals refer by name."""
+    """Record the colour of a named material, so that visuals can refer to the name."""
     color, name = element.find("color"), element.get("name")
     wrong = "it has no name" if not name else next(_wrong(element), None)
     if wrong:

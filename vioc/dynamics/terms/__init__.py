@@ -1,1 +1,1 @@
-"""Mechanics of potentials, forces, constraints and contacts of a mechanism."""
+"""Classes of potentials, forces, constraints and contacts of a mechanism."""

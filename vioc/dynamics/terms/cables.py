@@ -1,4 +1,4 @@
-"""Clamps of cables, strings over sheaves, and drag (docs/maths/cables.md)."""
+"""Components for cables: hinge springs and dampers, strings over sheaves, and drag (docs/maths/cables.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class BendingSpring(Potential):
-    """Spring against the relative rotation of two frames: V = 1/2 phi' diag(k) phi.
+    """Spring between two frames with the energy 1/2 phi' diag(k) phi of their relative rotation phi.
 
     phi lies along the axis of the relative rotation R = R1' R2 and has the length 2 tan(angle/2), so that V
     is smooth up to half a turn. At a far end of a cable the spring is a clamp (`Cable.attach`).
@@ -45,7 +45,7 @@ class BendingSpring(Potential):
 
 
 class _Hinge(Component):
-    """Base class of springs and dampers of a hinge with three rotation angles.
+    """Base class of springs and dampers for hinges with three rotations, about x, y and z in any order.
 
     The rotations are about x, y and z in any order. Each frame is the child of the previous one.
     """
@@ -61,7 +61,7 @@ class _Hinge(Component):
             )
 
     def _axes(self, system: Any) -> Iterator[str]:
-        """Yield the axes of the hinge's rotations.
+        """Yield the axes "x", "y", "z" of the hinge's rotations, in the order of the tree.
 
         They end at the first frame that is not the child of the previous one.
         """
@@ -76,7 +76,7 @@ class _Hinge(Component):
             yield kind[1].lower()
 
     def strain(self, k: Any) -> list[Any]:
-        """Return the rotation vector (3,) of the hinge, up to terms of third order."""
+        """Return the rotation vector (3,) of the hinge's three angles, with an error of third order."""
         order, (a, b, c) = "".join(self._axes(k.system)), map(k.q, self.variables)
         half = 0.5 if order in "xyzxy" else -0.5
         along = a + half * b * c, b - half * a * c, c + half * a * b
@@ -85,7 +85,8 @@ class _Hinge(Component):
 
 @dataclass(frozen=True, repr=False)
 class HingeSpring(_Hinge, Potential):
-    """Spring of a hinge with three angles: V = 1/2 phi' diag(k) phi.
+    """Spring of a hinge with three rotation angles: V = 1/2 phi' diag(k) phi.
+    phi is the hinge's rotation vector, k (3,) are the stiffnesses.
 
     phi is the rotation vector up to terms of third order: with angles a, b and c of frames that rotate about
     x, then y, then z
@@ -136,7 +137,7 @@ class HingeDamping(_Hinge, RateForce):
 
 
 class Way(NamedTuple):
-    """Path of a string over a sheave: its straight parts (m) and its arc (rad)."""
+    """Path of a string over a sheave: the lengths of its two straight parts, m, and its arc angle, rad."""
 
     first: ca.SX
     last: ca.SX
@@ -168,7 +169,7 @@ def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2
 
 @dataclass(frozen=True, repr=False)
 class SheaveString(StringConstraint):
-    """Taut string of given length from one point over a sheave to another.
+    """Taut string of constant or variable length, from one point over a sheave to another point.
 
     h = s(q) - L. The string runs counter-clockwise about the sheave's axis from frame1 to frame2, or straight
     if that line does not meet the sheave; both points lie in the sheave's plane and outside it. It can only
@@ -199,7 +200,7 @@ class SheaveString(StringConstraint):
         return self.path(k) - size
 
     def path(self, k: Any) -> ca.SX:
-        """Return the length of the string from point to point, m."""
+        """Return the length, m, of the path from one end point over the sheave to the other."""
         if self.radius == 0.0:
             center = k.position(self.sheave)
             return sum(ca.sqrt(ca.sumsqr(k.position(f) - center)) for f in (self.frame1, self.frame2))
@@ -211,7 +212,7 @@ class SheaveString(StringConstraint):
 
 
 class _Along(RateForce):
-    """Base class of drag forces on every mass of a chain of frames.
+    """Base class of drag forces on all masses of a chain of frames.
 
     A subclass defines the dissipation.
     """
@@ -227,8 +228,7 @@ class _Along(RateForce):
             )
 
     def _bodies(self, system: Any) -> Iterator[tuple[int, Mass]]:
-        """Yield index and mass of the frames on the chain from `last` up to `first`.
-        Frames without mass are left out.
+        """Yield index and mass of each frame with mass, on the chain from `last` up to `first`.
 
         There are none if `first` is not an ancestor of `last`.
         """
@@ -244,7 +244,7 @@ class _Along(RateForce):
                 yield j, mass
 
     def dissipation(self, k: Any, i: int, mass: Mass) -> Any:
-        """Return one body's Rayleigh dissipation function, W, quadratic in its velocities."""
+        """Return Rayleigh's dissipation function of one body, W, which is quadratic in its velocities."""
         raise TypeError(f"{type(self).__name__} must define dissipation")
 
     def by_rates(self, k: Any) -> ca.SX:
@@ -254,7 +254,7 @@ class _Along(RateForce):
 
 @dataclass(frozen=True, repr=False)
 class MassDamping(_Along):
-    """Drag force on each mass of a chain of frames, proportional to its momentum.
+    """Drag on the masses of a chain of frames, in proportion to their momenta.
 
     F = -a dT/dv. This is the mass part of Rayleigh damping.
 
@@ -282,7 +282,7 @@ class MassDamping(_Along):
 
 @dataclass(frozen=True, repr=False)
 class LineDrag(_Along):
-    """Linear drag on the rods of a cable, with coefficients along and across a rod.
+    """Linear drag on the rods of a cable, with different coefficients along and across a rod.
 
     Per length it is -c_t v along and -c_n v across. Every frame with mass from `first` to `last` carries a
     rod along `direction` about its centre of mass.

@@ -1,4 +1,4 @@
-"""Elastic rope over a drum with two free spans and capstan friction.
+"""Elastic rope over a drum, with a free span on each side and capstan friction on the drum.
 
 Maths: docs/components.md.
 """
@@ -18,13 +18,13 @@ _Y = (0.0, 1.0, 0.0)
 
 
 class _Rope:
-    """Base class with the span tensions of a rope over a drum.
+    """Base class of components of a rope over a drum, which computes the tensions of its two spans.
 
     Subclasses have the fields frame1, frame2, sheave, radius, axis, slip, length and stiffness.
     """
 
     def tensions(self, k: Any) -> tuple[ca.SX, ca.SX, Way]:
-        """Return the tensions of the rope's two free spans, N, and the rope's path.
+        """Return the tensions of the two free spans of the rope, N, and the path of the rope.
 
         They are k (l_1 - L/2 - s) and k (l_2 - L/2 + s). Half of the arc belongs to each span.
         """
@@ -36,7 +36,7 @@ class _Rope:
 
 @dataclass(frozen=True, repr=False)
 class DrumRope(_Rope, Potential):
-    """Elastic rope over a drum between two points, with a variable for its slip.
+    """Elastic rope over a drum between two points; the length that slips over the drum is a variable.
 
     V = (T_1^2 + T_2^2)/(2 k) with the tensions T_1 and T_2 of its two spans. The slip s is a variable: the
     length of rope that has moved to the first span. Without `CapstanFriction` both tensions are equal up to
@@ -78,7 +78,7 @@ class DrumRope(_Rope, Potential):
 
 @dataclass(frozen=True, repr=False)
 class CapstanFriction(_Rope, Force):
-    """Capstan friction (Euler, Eytelwein) of a `DrumRope` on its drum.
+    """Friction of a rope on its drum by the capstan equation (Euler, Eytelwein), for a `DrumRope`.
 
     Sliding begins at T_1/T_2 = exp(mu phi). The difference of tensions is then (T_1 + T_2) tanh(mu phi/2),
     and the force on s is
@@ -131,6 +131,6 @@ def capstan_rope(
     axis: tuple[Number, Number, Number] = _Y,
     smoothing: Number = 1e-3,
 ) -> tuple[DrumRope, CapstanFriction]:
-    """Return an elastic `DrumRope` over a drum and its `CapstanFriction`."""
+    """Return an elastic rope over a drum (`DrumRope`) and its friction (`CapstanFriction`)."""
     rope = frame1, frame2, sheave, slip, length, stiffness, radius
     return DrumRope(*rope, axis), CapstanFriction(*rope, friction, axis, smoothing)

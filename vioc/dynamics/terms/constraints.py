@@ -13,14 +13,14 @@ from vioc.errors import ModelError
 
 
 def in_world(k: Any, vector: tuple[Number, ...], frame: str) -> ca.SX:
-    """Transform a vector (3,) from the axes of a frame to those of the world."""
+    """Transform a vector (3,), given in a frame's axes, to world axes."""
     column = ca.vertcat(*map(k.number, vector))
     return column if frame == "world" else ca.mtimes(k.pose(frame)[:3, :3], column)
 
 
 @dataclass(frozen=True, repr=False)
 class PointConstraint(Constraint):
-    """Constraint that two points coincide along one direction ([T] IV-D4).
+    """Constraint that the origins of two frames coincide along one direction ([T] IV-D4).
 
     h = n . (p1 - p2).
 
@@ -47,7 +47,7 @@ class PointConstraint(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class PointOnPlane(Constraint):
-    """Constraint that a point stays on a plane that a frame carries.
+    """Constraint that the origin of a frame stays on a plane that another frame carries.
 
     h = n . (p - o) - c.
 
@@ -77,7 +77,7 @@ class PointOnPlane(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class DistanceConstraint(Constraint):
-    """Constant or prescribed distance between two points ([T] (37)).
+    """Constraint that the distance of two points is constant or prescribed ([T] (37)).
 
     h = |p1 - p2|^2 - L^2. Its ``tension.NAME`` in a trajectory is the force in the rod, N, negative under
     compression.
@@ -112,7 +112,7 @@ class DistanceConstraint(Constraint):
         return ca.sumsqr(k.position(self.frame1) - k.position(self.frame2)) - size**2
 
     def tension(self, k: Any, impulse: Any, dt: Any) -> ca.SX:
-        """Return the tension of the rod, N, from the impulse of its constraint.
+        """Return the tension of the rod, N, from the impulse of this constraint in a step of length `dt`.
 
         It is 2 |p1 - p2| lambda / dt, with the impulse lambda of [S] (28a) at the step's start. The force on
         the first point is -Dh' lambda / dt = -(2 lambda / dt) (p1 - p2): towards the second one where lambda
@@ -124,7 +124,7 @@ class DistanceConstraint(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class StringConstraint(DistanceConstraint):
-    """Taut string: a distance constraint that can only pull.
+    """Taut string between two points: a distance constraint whose force can only pull.
 
     It acts like a rod. A rollout in which it would have to push (``tension.NAME`` < 0) warns
     (`SlackWarning`), because a real string would go slack there. A kinematic variable as length pulls the
@@ -148,7 +148,7 @@ def coincident(
     direction_in: str = "world",
     name: str | None = None,
 ) -> tuple[PointConstraint, ...]:
-    """Return point constraints that pin two points together along some axes.
+    """Return constraints that make the origins of two frames coincide along the given axes.
 
     `axes` are the world's, or those of the frame `direction_in`. In a planar mechanism name the two axes of
     its plane; the third would be redundant. Pin a planar loop that turns in space in the axes of one of its

@@ -1,4 +1,4 @@
-"""Contact shapes: spheres, capsules, boxes, convex hulls, half-spaces.
+"""Contact shapes that bodies carry: spheres, capsules, boxes, convex hulls and half-spaces.
 
 Each is plain data in the axes of a frame. `placed` returns the data, one row of numbers, in the axes of a
 body on which the frame is fixed; `at` returns the shape of that row at the body's pose for `distances.meet`.
@@ -25,7 +25,7 @@ STRAIGHT = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)  # a rotation by rows
 
 
 class RoundedSegment(NamedTuple):
-    """Sphere or capsule: all points within a radius of a point or of a segment.
+    """Sphere or capsule: all points within a radius of a point, or of a line segment.
 
     The segment runs from center - half to center + half. Without `half` it is a ball. `place` selects one of
     three spheres by which a capsule meets a box or a hull: 0, 1, 2.
@@ -38,7 +38,7 @@ class RoundedSegment(NamedTuple):
 
 
 class OrientedBox(NamedTuple):
-    """Box with its centre, its axes as the columns of R, and half its edge lengths."""
+    """Box at a pose: its centre, its axes as the columns of R, and half its edge lengths."""
 
     center: Vector
     R: Matrix
@@ -46,7 +46,7 @@ class OrientedBox(NamedTuple):
 
 
 class PosedHull(NamedTuple):
-    """Convex hull with its pose (center, R) and its corners in its own axes."""
+    """Convex hull at a pose: its centre, its rotation R, and its corners in its own axes."""
 
     center: Vector
     R: Matrix
@@ -54,14 +54,14 @@ class PosedHull(NamedTuple):
 
 
 class Plane(NamedTuple):
-    """Half-space of the points x with n . x >= level."""
+    """Half-space of all points x with n . x >= level, where n is its normal."""
 
     normal: Vector
     level: Any
 
 
 class Surface(NamedTuple):
-    """Terrain surface z = h(x, y) with its slopes.
+    """Surface of a terrain z = h(x, y), with a function of its height and slopes.
 
     The function returns h and its two slopes; the free region is z >= h.
     """
@@ -70,7 +70,7 @@ class Surface(NamedTuple):
 
 
 class Shape:
-    """Base class of all contact shapes, which are frozen dataclasses of numbers.
+    """Base class of contact shapes, which are immutable dataclasses with numbers as fields.
 
     Attributes
     ----------
@@ -83,35 +83,35 @@ class Shape:
     flat: ClassVar[bool] = False  # polytopes meet by features, which have no closed form
 
     def numbers(self) -> tuple[Number, ...]:
-        """Return the dimensions of the shape: the numbers of all fields in their order."""
+        """Return the numbers of all fields of the shape in one tuple, in the order of the fields."""
         values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
         return tuple(n for value in values for n in (value if isinstance(value, tuple) else (value,)))
 
     @classmethod
     def of(cls, numbers: Sequence[Number]) -> Shape:
-        """Make a shape from the numbers of its fields; last ones may be omitted."""
+        """Make a shape from the numbers of its fields; the last numbers may be omitted."""
         raise NotImplementedError
 
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
-        """Return the shape's numbers transformed to the axes of a body.
+        """Return the shape's numbers in the axes of a body, in which the shape's frame has the pose (R, p).
 
         The shape's frame has the pose (R, p) in the body.
         """
         raise NotImplementedError
 
     def at(self, row: tuple, R: Matrix, p: Vector) -> Any:
-        """Return the shape in world axes for a pose (R, p) of its body.
+        """Return the shape in world axes, given its numbers in the body's axes and the body's pose.
 
         `row` is a result of `placed`.
         """
         raise NotImplementedError
 
     def corners(self) -> Iterator[Sphere]:
-        """Yield spheres (or points) whose convex hull is the shape."""
+        """Yield spheres, or points, whose convex hull is the shape."""
         raise NotImplementedError
 
     def against_box(self) -> tuple[Shape, ...]:
-        """Return the shape's parts, each of which touches a box or hull in one point."""
+        """Return parts of the shape, each of which touches a box or a convex hull at one point."""
         return (self,)
 
 
@@ -223,7 +223,7 @@ class _Second(Capsule):
 
 @dataclass(frozen=True)
 class Box(Shape):
-    """Box with any orientation in its frame.
+    """Box, in any orientation relative to the frame that carries it.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ class Box(Shape):
 
 @dataclass(frozen=True)
 class Hull(Shape):
-    """Convex hull of points, as a contact shape.
+    """Convex hull of given points, as a contact shape.
 
     Parameters
     ----------
@@ -327,7 +327,7 @@ class Hull(Shape):
 
 @dataclass(frozen=True)
 class HalfSpace:
-    """Ground below a plane; bodies are on the side to which the normal points.
+    """Half-space as the ground; bodies stay on the side to which its normal points.
 
     Parameters
     ----------
@@ -353,7 +353,7 @@ class HalfSpace:
 
     @property
     def offset(self) -> Number:
-        """Distance of the plane from its frame's origin along the normal, m."""
+        """Distance of the ground's plane from the origin of its frame, along the normal, m."""
         if not any(isinstance(c, Parameter) or c for c in self.point):
             return 0.0
         if any(isinstance(c, Parameter) for c in self.normal):
@@ -368,7 +368,7 @@ class HalfSpace:
 
 @dataclass(frozen=True)
 class Ground(Shape):
-    """Half-space that a frame carries: n . x >= offset; n is not normalized.
+    """Half-space that a frame carries: all points with n . x >= offset, for any length of n.
 
     The numbers may be parameters.
     """
@@ -388,7 +388,7 @@ class Ground(Shape):
 
 
 def triangles(points: np.ndarray) -> np.ndarray:
-    """Return the triangles (m, 3) of a convex hull as indices of corners.
+    """Return the surface triangles (m, 3) of a convex hull, as indices of its corners.
 
     They are counter-clockwise seen from outside.
     """
@@ -420,7 +420,7 @@ def _triple(numbers: Sequence[Number], default: Vector3) -> Vector3:
 
 
 def _total(terms: Sequence[Number]) -> Number:
-    """Return the sum of numbers; a parameter may be added to zeros only."""
+    """Return the sum of numbers, in which a parameter may be added only to zeros."""
     terms = [t for t in terms if isinstance(t, Parameter) or t]
     if len(terms) == 1:
         return terms[0]

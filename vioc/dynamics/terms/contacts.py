@@ -1,4 +1,4 @@
-"""Rigid contact with Coulomb friction of bodies with the ground and each other.
+"""Rigid contacts with Coulomb friction, between bodies and the ground and between two bodies.
 
 The ground is a half-space or terrain. Contacts are inelastic unless they have a restitution, which
 `ContactVI` supports. Maths: docs/maths/contact.md.
@@ -57,8 +57,7 @@ class FrictionContact(Inequality):
     cone: str
 
     def parts(self) -> dict[str, Part]:
-        """Return the pairs of shapes of this contact, each of which touches in one point.
-        Their keys are suffixes of names.
+        """Return the pairs of shapes that can touch, by the suffix of each contact's name.
 
         Each is (frame, shape, frame, shape).
         """
@@ -88,7 +87,7 @@ class FrictionContact(Inequality):
 
 @dataclass(frozen=True, repr=False)
 class Contact(FrictionContact):
-    """Contact of a body's sphere, or point, with a half-space.
+    """Contact of a sphere or a point of a body with a half-space (the ground).
 
     Parameters
     ----------
@@ -139,7 +138,7 @@ class Contact(FrictionContact):
     def point(
         cls, frame: str, at: Any = ORIGIN, *, ground: Land = GROUND, **options: Any
     ) -> Contact | PairContact:
-        """Return the contact of a point of a body with the ground.
+        """Return a contact between a point of a body and the ground.
 
         Parameters
         ----------
@@ -162,7 +161,7 @@ class Contact(FrictionContact):
         ground: Land = GROUND,
         **options: Any,
     ) -> Contact | PairContact:
-        """Return the contact of a body's sphere with the ground.
+        """Return a contact between a sphere on a body and the ground.
         The options are those of `point`: friction, directions, cone and name.
         """
         if isinstance(ground, Terrain):
@@ -189,7 +188,7 @@ class Contact(FrictionContact):
         name: str | None = None,
         **options: Any,
     ) -> tuple[Contact | PairContact, ...]:
-        """Return the contacts of a capsule with the ground: the spheres at its two ends.
+        """Return contacts between a capsule on a body and the ground, one for the sphere at each end.
 
         They are named ``NAME-1`` and ``NAME-2``.
 
@@ -208,7 +207,7 @@ class Contact(FrictionContact):
     def box(
         cls, frame: str, size: Any, center: Any = ORIGIN, *, name: str | None = None, **options: Any
     ) -> tuple[Contact | PairContact, ...]:
-        """Return the contacts of a box with the ground, one for each corner.
+        """Return contacts between a box on a body and the ground, one for each corner.
 
         The box lies along the frame's axes. Its contacts are named ``NAME-1`` to ``NAME-8``.
 
@@ -226,7 +225,7 @@ class Contact(FrictionContact):
     def on(
         cls, frame: str, shape: Shape, *, name: str | None = None, **options: Any
     ) -> tuple[Contact | PairContact, ...]:
-        """Return the contacts of a shape with the ground, one for each corner.
+        """Return contacts between a contact shape on a body and the ground, one for each corner.
 
         They are named ``NAME-1``, ``NAME-2``, ... Options are those of `point`.
         """
@@ -238,7 +237,7 @@ class Contact(FrictionContact):
 
 @dataclass(frozen=True, repr=False)
 class PairContact(FrictionContact):
-    """Contact of two shapes that two bodies carry.
+    """Contact between two contact shapes, each carried by a body.
 
     Parameters
     ----------
@@ -280,7 +279,7 @@ class PairContact(FrictionContact):
 
     @classmethod
     def among(cls, shapes: Mapping[str, Shape], *, name: str = "", **options: Any) -> tuple[PairContact, ...]:
-        """Return contacts of every pair of bodies, named ``NAMEframe1-frame2``.
+        """Return a contact for every pair of bodies, with the name ``NAMEframe1-frame2``.
 
         The shapes of the bodies are given by their frames.
         """
@@ -289,7 +288,7 @@ class PairContact(FrictionContact):
 
     @property
     def by_features(self) -> bool:
-        """Return whether both shapes are polytopes, whose contact has no closed form."""
+        """Return whether both shapes are boxes or hulls, whose contact has no closed-form expression."""
         return self.shape1.flat and self.shape2.flat
 
     def parts(self) -> dict[str, Part]:

@@ -1,4 +1,4 @@
-"""Gap, normal and contact point of two contact shapes in closed form.
+"""Gap, normal and contact point of two contact shapes, as closed-form expressions.
 
 Arguments are numbers or expressions. Normals point from the first shape to the second; the contact point is
 midway between the two surfaces, so that friction conserves angular momentum. Gaps have continuous slopes as
@@ -58,7 +58,7 @@ def _on_surface(surface: Surface, ball: RoundedSegment) -> Met:
 
 
 def _rounds(first: RoundedSegment, second: RoundedSegment) -> Met:
-    """Return gap, normal and contact point of two spheres or capsules.
+    """Return the gap, normal and contact point of two spheres or capsules.
 
     They follow from the nearest points of two segments.
     """
@@ -92,7 +92,7 @@ def _clamped(s: Any) -> Any:
 
 
 def _on_flat(body: OrientedBox | PosedHull, ball: RoundedSegment) -> Met:
-    """Return the gap of a box or hull and a sphere, with normal and contact point.
+    """Return the gap, normal and contact point of a sphere with a box or a convex hull.
 
     The sphere may be one of the three by which a capsule meets a body.
     """
@@ -106,8 +106,8 @@ def _on_flat(body: OrientedBox | PosedHull, ball: RoundedSegment) -> Met:
 
 
 def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any]:
-    """Return the heights of a point above the faces of a box, by axis.
-    Also returned are the largest and the median height.
+    """Return the height of a point above the nearer of a box's two faces, for each of the three axes.
+    The largest and the median of the three heights follow.
 
     Each axis has one height, above the nearer of its two faces.
     """
@@ -118,7 +118,7 @@ def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any
 
 
 def _chosen(over: list[Any], most: Any) -> tuple[Any, Any, Any]:
-    """Return flags of the three axes of a box, true only for the largest height.
+    """Return a flag for each axis of a box, true only for the first axis with the largest height.
 
     Each flag belongs to an axis of a box.
     """
@@ -128,7 +128,7 @@ def _chosen(over: list[Any], most: Any) -> tuple[Any, Any, Any]:
 
 
 def _over(block: OrientedBox, place: Vector) -> tuple[Any, Vector]:
-    """Return the signed distance of a point from a box, and its gradient.
+    """Return the signed distance of a point from the surface of a box, and its gradient.
 
     The point is in the box's axes.
     """
@@ -148,7 +148,7 @@ def _in_axes(body: OrientedBox | PosedHull, d: Vector) -> Vector:
 
 
 def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any:
-    """Return the position of one of a capsule's three contact spheres on its axis.
+    """Return the coordinate in [-1, 1], along a capsule's axis, of one of its three contact spheres.
 
     The coordinate s is in [-1, 1]; `body` is the box or hull that the capsule touches.
     """
@@ -160,7 +160,7 @@ def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any
 
 
 def _place_by_block(block: OrientedBox, place: Vector, e: Vector, which: int) -> Any:
-    """Return the position of a capsule's contact sphere on its axis, against a box.
+    """Return the coordinate, along a capsule's axis, of one of its three contact spheres with a box.
 
     The coordinate s is that of docs/maths/contact.md (P4).
     """
@@ -182,7 +182,7 @@ def _place_by_block(block: OrientedBox, place: Vector, e: Vector, which: int) ->
 
 
 def _nearest(block: OrientedBox, place: Vector, e: Vector) -> Any:
-    """Return the coordinate s in [-1, 1] of a segment's point nearest to a box.
+    """Return the coordinate s in [-1, 1] of that point of a segment which is nearest to a box.
 
     The segment is place + s e. Half the slope of the squared distance by s is monotone and piecewise linear,
     with kinks where the segment passes a face's plane: the two kinks next to its zero give the zero exactly.

@@ -1,4 +1,4 @@
-"""Drives: motors with gears, propellers, tendons over joints (docs/components.md)."""
+"""Drives: motors with gears, tendon forces and propellers (docs/components.md)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Vector3 = tuple[Number, Number, Number]
 
 @dataclass(frozen=True, repr=False)
 class Motor(Force):
-    """Direct-current motor with a gear, driven by its voltage; without inductance.
+    """Direct-current motor with a gear, whose input is the voltage; its inductance is neglected.
 
     i = (u - k n dq) / R, and n k i acts on the joint. With a limit i_max > 0 the current is
     i_max tanh(i / i_max): smooth, and never above it; at a third of i_max it is 4 % below i. Without a limit
@@ -61,7 +61,7 @@ class Motor(Force):
     current_limit: Number = number(0.0, minimum=0.0)
 
     def current(self, k: Any) -> ca.SX:
-        """Return the motor's current, A."""
+        """Return the current of the motor, A, as a symbolic expression."""
         constant, n = k.number(self.constant), k.number(self.gear)
         free = (k.u(self.input) - constant * n * k.v(self.variable)) / k.number(self.resistance)
         if self.current_limit == 0.0:
@@ -78,7 +78,8 @@ class Motor(Force):
 
 @dataclass(frozen=True, repr=False)
 class TendonForce(Force):
-    """Input that acts on several variables like a tendon over pulleys: F_i = c_i u.
+    """Input force u that acts on several variables with the coefficients c_i: F_i = c_i u.
+    An example is a tendon over pulleys.
 
     The tendon's length is the sum of c_i q_i, and u its tension if lengths are in m.
 
@@ -124,7 +125,7 @@ def motor(
     current_limit: Number = 0.0,
     name: str | None = None,
 ) -> tuple[Motor, RotorInertia]:
-    """Return a motor and the inertia of its rotor (kg m^2) behind the gear.
+    """Return a direct-current motor, and the inertia of its rotor (kg m^2) behind the gear.
 
     At the joint the inertia is n^2 J, and the kinetic energy is T = 1/2 n^2 J dq^2.
     """
@@ -134,7 +135,7 @@ def motor(
 
 @dataclass(frozen=True, repr=False)
 class Propeller(RateForce):
-    """Propeller driven by its speed, with thrust along its axis and a drag moment.
+    """Propeller whose input is its speed, with a thrust along its axis and a drag moment about it.
 
     The thrust is c u sqrt(u^2 + w^2). For |u| far above w it is c u |u|; its slope and curvature at u = 0 are
     finite. If the input is the thrust itself, use `WrenchInput`.

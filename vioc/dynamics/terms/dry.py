@@ -1,4 +1,4 @@
-"""Coulomb friction of joints, and of points on a plane, under a given load.
+"""Coulomb friction with a given load, in joints and of points that slide on a plane.
 
 `ContactVI` and `MaximalVI` solve it by the cones of contacts: docs/maths/contact.md, "Friction of a given
 load".
@@ -27,7 +27,7 @@ from vioc.errors import ModelError
 
 
 class Dry(Inequality):
-    """Base class of Coulomb friction with a given limit."""
+    """Base class of components of Coulomb friction whose largest force is given."""
 
     limit: Number
 
@@ -41,7 +41,7 @@ class Dry(Inequality):
 
 @dataclass(frozen=True, repr=False)
 class DryFriction(Dry):
-    """Coulomb friction of a joint: it sticks under forces up to `limit`, then slides.
+    """Coulomb friction of a joint: it sticks while the force is below `limit`, and slides beyond.
 
     While it slides, a force `limit` opposes its motion.
 

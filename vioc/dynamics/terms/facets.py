@@ -1,4 +1,4 @@
-"""Contact of spheres and capsules with a convex hull, in closed form.
+"""Contact of spheres and capsules with a convex hull, as closed-form expressions.
 
 Planes, edges and corners of the hull are numbers, one row each; the point or segment is expressions in its
 axes. The cost is a few scalar products for each plane and edge. Maths: docs/maths/contact.md, (P7) and (P8).
@@ -47,7 +47,7 @@ class Facets(NamedTuple):
 
 @lru_cache(maxsize=64)
 def facets(points: tuple[tuple[float, float, float], ...]) -> Facets:
-    """Return the face planes and edges of the convex hull of given corners."""
+    """Compute the face planes and edges of the convex hull of given points."""
     P = np.array(points)
     faces: list[tuple[np.ndarray, float, dict[tuple[int, int], None]]] = []
     for corners in triangles(P):
@@ -82,7 +82,7 @@ def facets(points: tuple[tuple[float, float, float], ...]) -> Facets:
 
 
 def over(hull: Facets, at: Vector) -> tuple[Any, Vector]:
-    """Return the signed distance of a point from a convex hull, and its gradient.
+    """Return the signed distance of a point from the surface of a convex hull, and its gradient.
 
     docs/maths/contact.md, (P7).
     """
@@ -101,7 +101,7 @@ def over(hull: Facets, at: Vector) -> tuple[Any, Vector]:
 
 
 def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> Any:
-    """Return the position of a capsule's contact sphere on its axis, against a hull.
+    """Return the coordinate, along a capsule's axis, of one of its three contact spheres with a hull.
 
     The coordinate s of docs/maths/contact.md (P8) is in [-1, 1]; `place` selects one of three spheres.
     """
@@ -121,7 +121,7 @@ def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> 
 
 
 def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> Any:
-    """Return the position of one of a capsule's three contact spheres on its axis.
+    """Return the coordinate in [-1, 1], along a capsule's axis, of one of its three contact spheres.
 
     The first two are at the ends of the part of the segment above a face, the third is between them. If no
     part is over a face, the ends are those of the segment. The third point is the middle of the two, or, if
@@ -136,9 +136,8 @@ def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> An
 
 
 def _highest(hull: Facets, at: Vector) -> tuple[Any, Vector, Any]:
-    """Return the largest height of a point above a plane of the hull, and that plane.
-
-    Returned are the height, the plane's normal and the point's distance beyond the face.
+    """Return the largest height of a point above the hull's face planes, with the normal of this plane.
+    The third result is the distance of the point beyond the edges of the face.
     """
     most, n, beside = ca.SX(-np.inf), vec.ZERO, ca.SX(0.0)
     for normal, level, (m, levels) in zip(hull.normals.tolist(), hull.levels, hull.rims, strict=True):
@@ -153,7 +152,7 @@ def _highest(hull: Facets, at: Vector) -> tuple[Any, Vector, Any]:
 
 
 def _nearest(hull: Facets, middle: Vector, half: Vector) -> Any:
-    """Return the coordinate s of the point of a segment nearest to the hull.
+    """Return the coordinate s in [-1, 1] of that point of a segment which is nearest to a convex hull.
 
     If part of the segment is inside, it is the middle of that part.
     """
@@ -181,7 +180,7 @@ def _nearest(hull: Facets, middle: Vector, half: Vector) -> Any:
 
 
 def _clipped(normals: np.ndarray, levels: np.ndarray, middle: Vector, half: Vector, length: Any):
-    """Return the interval of a segment that is behind all of several planes.
+    """Return the interval of coordinates in [-1, 1] in which a segment lies behind all given planes.
 
     The interval is empty if it begins after it ends.
     """

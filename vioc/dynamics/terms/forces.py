@@ -13,13 +13,13 @@ from vioc.dynamics.description.numbers import Number
 
 
 class RateForce(Force):
-    """Base class of forces that are defined by their power on the rates of variables.
+    """Base class of forces that are defined by their generalized force on all rates of variables.
 
     The power is f . v_vector.
     """
 
     def by_rates(self, k: Any) -> ca.SX:
-        """Return the generalized force on all rates, in the order of the rates.
+        """Return the generalized force on each rate, in the order of the rates `k.v_vector`.
 
         The rates are `k.v_vector`.
         """
@@ -77,7 +77,7 @@ class LinearDamper(RateForce):
 
 @dataclass(frozen=True, repr=False)
 class JointForce(Force):
-    """Input that acts as a force or torque on one joint variable: F = g u.
+    """Input u that acts on one joint variable as a force or torque F = g u, with a constant gain g.
 
     Parameters
     ----------

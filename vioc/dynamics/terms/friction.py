@@ -1,4 +1,4 @@
-"""Smooth friction of a joint: Coulomb, Stribeck and viscous parts.
+"""Smooth model of joint friction, with Coulomb, Stribeck and viscous parts.
 
 Maths: docs/components.md.
 """
@@ -16,7 +16,7 @@ from vioc.dynamics.description.numbers import Number
 
 @dataclass(frozen=True, repr=False)
 class JointFriction(Force):
-    """Smooth friction of one variable with Coulomb, Stribeck and viscous parts.
+    """Smooth friction force on one joint variable, with Coulomb, Stribeck and viscous parts.
 
     F = -(F_c + (F_s - F_c) exp(-(v/v_s)^2)) tanh(v/v_0) - c v, with the rate v of the variable. It never
     sticks: under a force F below F_s a joint creeps at the rate v_0 artanh(F/F_s). A small v_0 costs

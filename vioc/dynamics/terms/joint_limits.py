@@ -1,4 +1,4 @@
-"""Limits of joints as rigid stops."""
+"""Limits of joint variables by rigid stops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vioc.errors import ModelError
 
 
 def at_most_whole(item: Any) -> None:
-    """Raise `ModelError` if a coefficient of restitution exceeds 1."""
+    """Raise `ModelError` if a component's coefficient of restitution exceeds 1."""
     if float(item.restitution) > 1:
         raise ModelError(
             f"{item.label()}: restitution: expected 0 to 1, got {float(item.restitution):g}: an "
@@ -21,7 +21,7 @@ def at_most_whole(item: Any) -> None:
 
 @dataclass(frozen=True, repr=False)
 class JointLimits(Inequality):
-    """Two rigid stops of a configuration variable: lower <= q <= upper.
+    """Two rigid stops, which keep a configuration variable q between lower and upper limits.
 
     They are inelastic unless they have a restitution.
 

@@ -1,4 +1,4 @@
-"""Velocity constraints of skates and wheels, and user-defined ones: A(q) dq = 0.
+"""Velocity constraints A(q) dq = 0 of skates, wheels and users' functions.
 
 Maths: docs/maths/nonholonomic.md.
 """
@@ -30,14 +30,14 @@ _UP: Any = (0.0, 0.0, 1.0)
 
 
 def _velocity(k: Any, frame: str) -> tuple[ca.SX, ca.SX]:
-    """Return velocity and angular velocity of a frame in world axes, (3,) each."""
+    """Return the linear and the angular velocity of a frame in world axes, each (3,)."""
     R, twist = k.pose(frame)[:3, :3], k.body_velocity(frame)
     return ca.mtimes(R, twist[:3]), ca.mtimes(R, twist[3:])
 
 
 @dataclass(frozen=True, repr=False)
 class Skate(VelocityConstraint):
-    """Constraint of a skate: its frame's origin does not move across it, n . dp = 0.
+    """Constraint of a skate, whose frame's origin has no velocity along a sideways direction n.
 
     It models a knife edge, the wheel of a castor, or an oar.
 
@@ -62,7 +62,7 @@ class Skate(VelocityConstraint):
 
 @dataclass(frozen=True, repr=False)
 class Rolling(VelocityConstraint):
-    """Constraint that a thin disc rolls without slip along one direction.
+    """Constraint that a thin disc rolls without slip along one direction of the ground.
 
     t . (dp + w x r) = 0. r is the vector from the disc's centre to the point of its rim that is lowest along
     the ground's normal n: r = -R u / |u| with u = n - a (a . n), a the unit axle. It has no direction where

@@ -1,4 +1,4 @@
-"""Constraints between two variables: screw, gear and cam pairs ([T] III-A, IV-D5)."""
+"""Constraints between two joint variables: screws, gears and cams ([T] III-A, IV-D5)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vioc.errors import ModelError
 
 
 class _Pair(Constraint):
-    """Base class of constraints between two different variables."""
+    """Base class of constraints between two different joint variables."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -29,7 +29,7 @@ class _Pair(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class ScrewConstraint(_Pair):
-    """Screw: a translation coupled to a rotation by the pitch ([T] (39)).
+    """Screw constraint, which couples a translation to a rotation by a pitch ([T] (39)).
 
     h = p q_angle - q_travel.
 
@@ -52,7 +52,7 @@ class ScrewConstraint(_Pair):
 
 @dataclass(frozen=True, repr=False)
 class GearConstraint(_Pair):
-    """Gear: constant ratio of two variables ([T] III-A).
+    """Gear constraint, which couples two joint variables by a constant ratio ([T] III-A).
 
     h = q1 - r q2 - c. Two external gear wheels have r < 0; a rack and its pinion have r in m/rad.
 
@@ -86,7 +86,7 @@ class GearConstraint(_Pair):
 
 @dataclass(frozen=True, repr=False)
 class CamConstraint(_Pair):
-    """Cam: a follower's position is a function of the cam's angle ([T] III-A).
+    """Cam constraint: the follower's position is a function of the cam's angle ([T] III-A).
 
     h = q_follower - lift(q_angle). lift(a) = sum_n c_n cos(n a) + sum_n s_n sin(n a) has the period of a turn
     and is smooth; `cam` fits it to samples, and accepts any function.
@@ -125,7 +125,7 @@ def screw(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """Make a screw joint of a cylindrical joint and a `ScrewConstraint`.
+    """Make a screw joint that consists of a cylindrical joint and a `ScrewConstraint`.
 
     Its variables are ``NAME-angle`` and ``NAME-travel``, its constraint is ``NAME``. `helical` has one
     transform and one variable.
@@ -154,7 +154,7 @@ def cam(
     *,
     name: str | None = None,
 ) -> Constraint:
-    """Make a cam constraint with a given profile: q_follower = lift(q_angle).
+    """Make a cam constraint q_follower = lift(q_angle), with a given lift function or table.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def cam(
 
 @dataclass(frozen=True)
 class _CamProfile:
-    """Constraint function of a cam whose lift is a user's function.
+    """Constraint function of a cam whose lift is defined by a user's function.
 
     It is a class so that it pickles and compares.
     """

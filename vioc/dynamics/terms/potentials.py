@@ -15,7 +15,7 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class Gravity(Potential):
-    """Uniform gravity on every mass ([T] (30)).
+    """Potential of uniform gravity on all masses ([T] (30)).
 
     V = -sum_k m_k g . p_k, where p_k is the centre of mass.
 
@@ -49,7 +49,7 @@ class Gravity(Potential):
 
 
 def check_mass(system: Any, frame: str) -> None:
-    """Raise `ModelError` unless a frame has a mass."""
+    """Raise `ModelError` unless the frame with a given name has a mass."""
     i = system.frame_index(frame)
     if i < 0 or system.nodes[i].frame.mass is None:
         raise ModelError(f"the frame {frame!r} carries no mass; give it one")
@@ -66,7 +66,7 @@ def mass_center(k: Any, frame: str) -> tuple[Any, ca.SX]:
 
 @dataclass(frozen=True, repr=False)
 class MassGravity(Potential):
-    """Uniform gravity on one mass, in addition to any `Gravity` ([T] (30)).
+    """Potential of uniform gravity on one mass, in addition to that of any `Gravity` ([T] (30)).
 
     V = -m g . p.
 
@@ -157,7 +157,7 @@ class LinearSpring(Potential):
 
 @dataclass(frozen=True, repr=False)
 class TorsionalSpring(Potential):
-    """Linear spring on one joint variable: V = 1/2 k (q - q0)^2.
+    """Linear spring on one joint variable q, with V = 1/2 k (q - q0)^2.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class TorsionalSpring(Potential):
 
 @dataclass(frozen=True, repr=False)
 class PolynomialSpring(Potential):
-    """Nonlinear spring on one variable: F = -sum_n k_n (q - q0)^n ([T] IV-C2).
+    """Nonlinear spring on one joint variable q: F = -sum_n k_n (q - q0)^n ([T] IV-C2).
 
     n = 1, 2, ..., and V = sum_n k_n (q - q0)^(n + 1) / (n + 1). ``PolynomialSpring("q", (1.0, 0.0,
     0.3))`` is Duffing's.

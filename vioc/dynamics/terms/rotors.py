@@ -1,4 +1,4 @@
-"""Inertia of a rotor behind a joint's gear, which MuJoCo calls armature."""
+"""Inertia of a motor's rotor behind a joint's gear (MuJoCo's ``armature``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class RotorInertia(Kinetic):
-    """Kinetic energy of a rotor behind a gear: T = 1/2 a (dq/dt)^2 with a = n^2 J.
+    """Kinetic energy T = 1/2 a (dq/dt)^2 of a rotor behind a gear, with a = n^2 J.
+    n is the gear ratio and J the rotor's moment of inertia.
 
     The rotor turns n times as fast as its joint. Its motion with the links before its joint is neglected
     (its mass belongs to the link that carries it): terms of order n and lower of its inertia. In MJCF this

@@ -1,4 +1,4 @@
-"""Nonlinear springs: backlash and tabulated forces (docs/components.md)."""
+"""Nonlinear springs: springs with backlash, and springs with tabulated forces (docs/components.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class Backlash(Potential):
-    """Gear or coupling with backlash, as a spring between two variables.
+    """Spring between two joint variables with backlash, as of a gear or a coupling.
 
     The spring is slack within the backlash.
 
@@ -65,7 +65,7 @@ class Backlash(Potential):
 
 
 class _Table(Potential):
-    """Base class of springs with a tabulated force, interpolated by a cubic spline.
+    """Base class of springs whose force is a cubic spline through tabulated values.
 
     The natural cubic spline is linear beyond its ends.
     """
@@ -86,7 +86,7 @@ class _Table(Potential):
             raise ModelError(f"{self.label()}: at: expected increasing places, got {self.at}")
 
     def work(self, x: ca.SX) -> ca.SX:
-        """Return the integral of the tabulated force from its first position to x.
+        """Return the integral of the spline of the tabulated force, from the table's first position to x.
 
         f = f_0 + s (x - x_0) + sum_i j_i/6 max(x - x_i, 0)^3, where j_i are the jumps of the third
         derivative.
@@ -107,7 +107,7 @@ class _Table(Potential):
 
 @dataclass(frozen=True, repr=False)
 class TableSpring(_Table):
-    """Spring on one joint variable with a tabulated force -f(q).
+    """Spring on one joint variable q with the force -f(q), where f interpolates a table.
 
     f is the natural cubic spline of the table.
 
@@ -132,7 +132,7 @@ class TableSpring(_Table):
 
 @dataclass(frozen=True, repr=False)
 class TableStrut(_Table):
-    """Spring between the origins of two frames, its pull tabulated over its length.
+    """Spring between the origins of two frames, whose tension is tabulated over their distance.
 
     Parameters
     ----------

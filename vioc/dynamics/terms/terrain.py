@@ -1,4 +1,4 @@
-"""Terrain: uneven ground given by its height over the world's x and y."""
+"""Terrain, which is uneven ground with a height over the world's x and y."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDE = 3.0  # m, half the drawn width of a terrain without edges
 
 @dataclass(frozen=True)
 class Terrain(Shape):
-    """Uneven ground below a height over the world's x and y: z = h(x, y).
+    """Uneven ground, whose surface z = h(x, y) is a function of the world's x and y.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Terrain(Shape):
 
     @cached_property
     def function(self) -> ca.Function:
-        """CasADi function from (x, y) to the height h and its slopes by x and y."""
+        """CasADi function of (x, y) for the height h of the terrain and its slopes dh/dx and dh/dy."""
         x, y = ca.SX.sym("x"), ca.SX.sym("y")
         h = ca.SX(self.height(x, y))
         if h.shape != (1, 1):
@@ -64,7 +64,7 @@ class Terrain(Shape):
 
     @property
     def extent(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Range of x and y, m, in which the terrain is drawn: (lowest, highest) of each.
+        """Lowest and highest x, and lowest and highest y, m, between which the terrain is drawn.
 
         Sampled terrain is drawn over the range of its samples.
         """
@@ -73,14 +73,14 @@ class Terrain(Shape):
         return (-WIDE, WIDE), (-WIDE, WIDE)
 
     def heights(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the heights h, m, at arrays x and y of any shape."""
+        """Return the heights of the terrain, m, at arrays x and y of equal shape."""
         values = self.function.map(np.size(x))(np.ravel(x)[None], np.ravel(y)[None])[0]
         return np.array(values).reshape(np.shape(x))
 
 
 @dataclass(frozen=True)
 class SplineGrid:
-    """Height as a tensor product of uniform cubic B-splines in x and y.
+    """Height function of a terrain as a sum of uniform cubic B-splines in x times those in y.
 
     h = sum c_ij B(x/dx - i) B(y/dy - j).
     """
@@ -134,7 +134,7 @@ class SplineGrid:
 
 
 def _bump(s: Any) -> Any:
-    """Return the cubic B-spline at s; its value at zero is 4/6."""
+    """Return the uniform cubic B-spline at the distance s from its centre, scaled to 4/6 at s = 0."""
     a = ca.fabs(s)
     near, far = 4 / 6 - a * a + 0.5 * a**3, ca.fmax(2 - a, 0.0) ** 3 / 6
     return ca.if_else(a < 1, near, far)

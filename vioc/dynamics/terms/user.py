@@ -31,7 +31,7 @@ from vioc.errors import ModelError
 
 
 class _Guarded:
-    """Symbolic kinematics for a user's function; unknown names raise `ModelError`."""
+    """Symbolic kinematics for users' functions, in which unknown names raise `ModelError`."""
 
     def __init__(self, k: Any, term: Any):
         self._k, self._term = k, term
@@ -58,7 +58,7 @@ class _Guarded:
 
 
 def _call(term: Any, k: Any) -> Any:
-    """Call a component's user function; any exception in it becomes a `ModelError`.
+    """Call the function of a user's component, and turn any exception into a `ModelError`.
 
     The error names the component.
     """
@@ -76,7 +76,7 @@ def _call(term: Any, k: Any) -> Any:
 
 
 def _numeric(what: str, reason: str) -> ModelError:
-    """Return the error for a user's expression that contains NaN, with advice.
+    """Return a `ModelError` with advice, for a user's expression that contains NaN.
 
     math.sin(symbol) is NaN without an error, because it takes the symbol as a number.
     """
@@ -103,13 +103,13 @@ def _label(term: Component, function: Any) -> str:
 
 
 def called(term: Any, k: Any) -> ca.SX:
-    """Return the scalar that a user's function gives for the kinematics `k`."""
+    """Return the scalar expression that a component's user function gives for the kinematics `k`."""
     return _scalar(_call(term, k), _label(term, term.function))
 
 
 @dataclass(frozen=True, repr=False)
 class UserPotential(Potential):
-    """Potential energy V(q), J, defined by a user's function.
+    """Potential energy V(q), J, that a user's function defines.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class UserPotential(Potential):
 
 @dataclass(frozen=True, repr=False)
 class UserForce(Force):
-    """Generalized forces F(q, dq, u, t) defined by a user's function.
+    """Generalized forces F(q, dq, u, t) that a user's function defines.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class UserForce(Force):
 
 @dataclass(frozen=True, repr=False)
 class UserConstraint(Constraint):
-    """Holonomic constraint h(q) = 0 defined by a user's function.
+    """Holonomic constraint h(q) = 0 whose value h a user's function defines.
 
     Parameters
     ----------

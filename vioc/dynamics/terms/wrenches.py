@@ -1,4 +1,4 @@
-"""Constant and input-driven wrenches on frames.
+"""Forces and moments (wrenches) on frames, either constant or driven by inputs.
 
 The generalized forces follow by the Jacobians of [T] IV-E1. A wrench is a force (N) and a moment (N m). Its
 `axes` are the axes and the reference point of both:
@@ -55,11 +55,11 @@ class _WrenchForce(RateForce):
             raise ModelError(f"{self.label()}: expected a force or a moment, got zeros")
 
     def size(self, k: Any) -> Any:
-        """Return the factor of force and moment: 1, or the input."""
+        """Return the factor by which force and moment are multiplied: 1, or the input's symbol."""
         return 1.0
 
     def along_body(self, k: Any) -> ca.SX:
-        """Return the wrench (6,) about the frame's origin, in the frame's axes.
+        """Return the wrench (6,), force and moment about the frame's origin, in the frame's axes.
 
         J^b' is applied to it.
         """
@@ -77,7 +77,7 @@ class _WrenchForce(RateForce):
 
 @dataclass(frozen=True, repr=False)
 class Wrench(_WrenchForce):
-    """Constant force and moment on a frame.
+    """Constant force and moment on a frame, in a choice of axes.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Wrench(_WrenchForce):
 
 @dataclass(frozen=True, repr=False)
 class WrenchInput(_WrenchForce):
-    """Input that scales a force and moment on a frame: u times (force, moment).
+    """Input u that acts on a frame as the force and moment u (f, m), with constant f and m.
 
     Examples are a thruster and a propeller.
 
@@ -134,7 +134,7 @@ _COMPONENTS = ("fx", "fy", "fz", "mx", "my", "mz")
 
 
 def wrench_inputs(frame: str, axes: str = "body", **inputs: str) -> tuple[WrenchInput, ...]:
-    """Return inputs for single components of a wrench on a frame.
+    """Return inputs, each of which is one component of the force or moment on a frame.
 
     Parameters
     ----------

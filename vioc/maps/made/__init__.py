@@ -1,4 +1,4 @@
-"""Maps built from other maps: delayed, extended, noisy, substeps, switched.
+"""Maps built from other maps: with delays, constants as states, noise, substeps or switching.
 
 `around` is their base class. `parts` and `stepwise` compute their derivatives and rollouts from those of the
 inner maps, and `joining` joins runs of several maps.

@@ -1,4 +1,4 @@
-"""Base class of maps that are built around another map."""
+"""Base class of maps whose state contains the state of an inner map."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SpaceAround(StateSpace):
 def inner_quantities(
     f: MapAround, expression: Callable[[ca.SX], ca.SX], unit: Callable[[str], str | None]
 ) -> QuantityTable:
-    """Return the inner map's named quantities in the symbols of the map around it.
+    """Return the inner map's named quantities, as expressions in the symbols of the outer map.
 
     `expression` rewrites the symbols of the inner map in those of `f`; `unit` returns the units of the
     additional states.
@@ -82,7 +82,7 @@ def inner_quantities(
 
 
 def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more: Any) -> Mechanism:
-    """Return the mechanism properties of a map that is built around another map.
+    """Return the mechanism's properties of a map that contains an inner map.
 
     They are those of the inner map; `more` are properties that replace them.
     """
@@ -103,7 +103,7 @@ def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more:
 
 
 def unchanged(expression: ca.SX) -> ca.SX:
-    """Return an expression unchanged, where inner and outer map have equal symbols."""
+    """Return an expression unchanged, for maps that have the symbols of their inner map."""
     return expression
 
 
@@ -125,7 +125,7 @@ class MapAround(OneStepMap):
         expression: Callable[[ca.SX], ca.SX] = unchanged,
         unit: Callable[[str], str | None] = nothing,
     ) -> None:
-        """Set this map's sizes and names from the inner map, with additional states.
+        """Set the sizes and names of this map from its inner map and its additional states.
 
         See `inner_quantities` for the other arguments.
         """
@@ -139,7 +139,7 @@ class MapAround(OneStepMap):
         self.quantities = Quantities(self, inner_quantities(self, expression, unit))
 
     def with_each(self: Self, change: Callable[[OneStepMap], OneStepMap]) -> Self:
-        """Return a map of this kind around what `change` makes of the inner map."""
+        """Return a copy of this map whose inner map is changed by the function `change`."""
         return type(self)(change(self.inner), *self._made_of)  # type: ignore[call-arg]
 
     def with_dt(self: Self, dt: float) -> Self:
@@ -161,7 +161,7 @@ class MapAround(OneStepMap):
     # -- the state space ------------------------------------------------------------------------
 
     def split(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Split a state into the inner state and the additional states.
+        """Split a state into the state of the inner map and the additional states.
 
         Shapes: (..., nx) -> (..., inner nx), (..., nx - inner nx).
         """
@@ -178,11 +178,11 @@ class MapAround(OneStepMap):
 
     @abstractmethod
     def _first(self, steps: Steps, timed: bool) -> Linearization:
-        """Return first derivatives of steps; if `timed`, also by step length and start."""
+        """Return the first derivatives of steps; `timed` adds those by step length and start time."""
 
     @abstractmethod
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
-        """Return second derivatives of steps; if `timed`, also by step length and start."""
+        """Return the second derivatives of steps; `timed` adds those by step length and start time."""
 
     @property
     def derivatives(self) -> MapDerivatives:
@@ -200,5 +200,5 @@ class MapAround(OneStepMap):
 
 
 def derivatives_of(f: OneStepMap, timed: bool) -> MapDerivatives:
-    """Return the derivatives of a map; if `timed`, also by step length and start."""
+    """Return the derivatives of a map; `timed` adds those by step length and start time."""
     return f.derivatives.timed if timed else f.derivatives

@@ -1,4 +1,4 @@
-"""Map whose input acts n steps after the command, with pending commands as states."""
+"""Map with a delay of n steps from a command to its action; pending commands are states."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PENDING = "pending."  # prefix of the states that are pending inputs
 
 
 class DelayedMap(MapAround):
-    """Map whose input acts n steps after the command; pending commands are states.
+    """Map with an input delay of n steps, whose state contains the pending commands.
 
     It is (x, w1, ..., wn) -> (f(x, w1), w2, ..., wn, u). All tools for maps work on it: `dlqr` about its
     equilibria is a regulator that takes the delay into account.
@@ -69,7 +69,7 @@ class DelayedMap(MapAround):
     # -- the state space ------------------------------------------------------------------------
 
     def join(self, x: Any, pending: Any = None) -> np.ndarray:
-        """Return a state from inner state and pending commands, in the order of action.
+        """Return a state from the inner map's state and the pending commands, the next one first.
 
         `pending` has shape (n, nu), or (nu,) for equal commands; None is `rest_input`.
         """
@@ -79,7 +79,7 @@ class DelayedMap(MapAround):
         return np.concatenate([x, check_array(pending, (self.n, self.nu), "pending").ravel()])
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """Return a state from values by name, also of pending commands.
+        """Return a state with the given values by name, also those of pending commands.
 
         Pending commands are ``pending.INPUT``, ...
         """
@@ -91,8 +91,8 @@ class DelayedMap(MapAround):
         return np.concatenate([self.inner.state(rest), *reversed(rows)])
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """Return an initial state from configurations and velocities by name.
-        The pending commands are u.
+        """Return an initial state with the given configurations and velocities.
+        All pending commands are u.
 
         By default they are `rest_input`; see `join`. The first of several acts at the start.
         """
@@ -137,8 +137,8 @@ class DelayedMap(MapAround):
         dt: float | Sequence[float] | np.ndarray | None = None,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """Return the closed-loop rollout under time-varying feedback.
-        All steps must have the map's own length.
+        """Return the trajectory under time-varying feedback.
+        All steps must have the map's default length.
 
         It is `OneStepMap.track`; gains are designed for the delay in seconds.
         """
@@ -154,7 +154,7 @@ class DelayedMap(MapAround):
         return whole.on_its_step()
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
-        """Return the inner map's trajectory within a run of this delayed map."""
+        """Return the trajectory of the inner map that belongs to a trajectory of this map."""
         run = trajectory_of(run)
         x, w = self.split(run.x)
         arrays = (np.ascontiguousarray(x), np.ascontiguousarray(w[:-1, : self.nu]))
@@ -193,7 +193,7 @@ class DelayedMap(MapAround):
         return self._outer_second(derivatives_of(self.inner, timed).second(self._inner(steps), Z, zeta))
 
     def _outer_second(self, H: SecondOrder) -> SecondOrder:
-        """Return second derivatives of delayed steps from those of the inner map.
+        """Return second derivatives of steps of this map, given those of the inner map.
 
         The inner input is a state here, and the command enters linearly.
         """
@@ -219,7 +219,7 @@ class DelayedMap(MapAround):
     # -- names ----------------------------------------------------------------------------------
 
     def expression(self, of_inner: ca.SX) -> ca.SX:
-        """Rewrite an expression of the inner map in the symbols of this delayed map.
+        """Rewrite an expression in the inner map's symbols as one in this map's symbols.
 
         The inner input is the oldest pending command.
         """

@@ -1,4 +1,4 @@
-"""Map with constants as states: duration, parameters, disturbances, sensor biases."""
+"""Map with constants as additional states: parameters, disturbances, sensor biases, duration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BIAS = "bias."
 
 
 class ExtendedMap(MapAround):
-    """Map that has constants as additional states, such as parameters or disturbances.
+    """Map whose state also contains constants, such as parameters, disturbances or sensor biases.
 
     It is (x, c) -> (f(x, u; c), c).
 
@@ -111,7 +111,7 @@ class ExtendedMap(MapAround):
         self._made_of = self.steps, self.freed, self.kept, self.disturbances, self.biases
 
     def _read_disturbances(self, names: tuple[str, ...]) -> None:
-        """Set the matrices through which disturbances act on inputs and on states.
+        """Set the matrices that map disturbances to inputs and to states.
 
         They are `_to_inputs` (nu, nd) and `_to_states` (ndx, nd).
         """
@@ -130,7 +130,7 @@ class ExtendedMap(MapAround):
         self._pushes_states = bool(self._to_states.any())
 
     def _make_symbols(self) -> tuple[Symbols, ca.SX, Implicit | None]:
-        """Return the map's symbols, with the step length and quantities of the inner map.
+        """Return the symbols of this map, the inner map's step length, and its implicit quantities.
 
         The constants are appended to the symbols of the inner state.
         """
@@ -151,7 +151,7 @@ class ExtendedMap(MapAround):
     # -- the state space ------------------------------------------------------------------------
 
     def join(self, x: Any, constants: Mapping[str, float] | None = None) -> np.ndarray:
-        """Return a state, made of the inner map's state and constants by name.
+        """Return a state from the inner map's state and the values of constants by name.
 
         By default constants have the values of the inner map.
         """
@@ -160,14 +160,14 @@ class ExtendedMap(MapAround):
         return np.concatenate([x, [float(own[n]) for n in self.constants]])
 
     def _own(self, x: np.ndarray) -> np.ndarray:
-        """Return default values of the constants, from the inner map and its state x."""
+        """Return default values of the constants, given the state x of the inner map."""
         timed = [self.steps * self.inner.dt] if self.steps else []
         freed = [self.inner.parameters[n] for n in self.freed]
         kept = [x[self.inner.state_names.index(n)] for n in self.kept]
         return np.array([*timed, *freed, *kept, *np.zeros(len(self.disturbances) + len(self.biases))])
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """Return a state from values by name, of inner states and of constants.
+        """Return a state with the given values by name, of the inner map's states and of constants.
 
         Omitted constants have the defaults of `join`.
         """
@@ -176,7 +176,7 @@ class ExtendedMap(MapAround):
         return self.join(inner, {n: v for n, v in values.items() if n in self.constants})
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """Return an initial state from configurations and velocities by name.
+        """Return an initial state with the given configurations and velocities.
         The constants, such as a duration, have their default values.
 
         The defaults are those of `join`.
@@ -186,7 +186,7 @@ class ExtendedMap(MapAround):
     # -- steps ----------------------------------------------------------------------------------
 
     def owner(self, constants: np.ndarray) -> OneStepMap:
-        """Return the inner map with the parameter values that are states of this map."""
+        """Return the inner map with those parameter values that are constants in the state."""
         if not self.freed:
             return self.inner
         first = 1 if self.steps else 0
@@ -201,7 +201,7 @@ class ExtendedMap(MapAround):
         return known[1]
 
     def seconds(self, constants: np.ndarray, k: int = 0) -> float:
-        """Return the duration of one unit of this map's time, s.
+        """Return the duration in seconds of one unit of this map's time.
         Raises `StepError` unless it is positive.
         """
         if not self.steps:
@@ -212,7 +212,7 @@ class ExtendedMap(MapAround):
         return T
 
     def _pushes(self, constants: np.ndarray) -> np.ndarray:
-        """Return the disturbances among the values of all constants.
+        """Return those entries of the constants that are disturbances.
 
         The shapes are (..., number of constants) -> (..., nd).
         """
@@ -221,15 +221,15 @@ class ExtendedMap(MapAround):
 
     @property
     def matched(self) -> bool:
-        """Flag: all constants are disturbances of inputs, or sensor biases."""
+        """Flag, True if all constants are disturbances of inputs or sensor biases."""
         return len(self.constants) == len(self.disturbances) + len(self.biases) and not self._pushes_states
 
     def input_disturbance(self, constants: np.ndarray) -> np.ndarray:
-        """Return the inputs (..., nu) that disturbances (..., number of constants) add."""
+        """Return the inputs (..., nu) that act in addition, given the constants (..., nc)."""
         return self._pushes(constants) @ self._to_inputs.T
 
     def _begins(self, lengths: np.ndarray, k0: int, unit: float, t: np.ndarray | None) -> np.ndarray:
-        """Return the start times (N,) of steps of the inner map, in s.
+        """Return the start times (N,) of the inner map's steps, s.
 
         `unit` is the unit of this map's time.
         """
@@ -271,13 +271,13 @@ class ExtendedMap(MapAround):
         return around(self, review, force_rounding=force_rounding, implicit=self._implicit)
 
     def outer_trajectory(self, run: Trajectory, constants: np.ndarray, t: np.ndarray) -> Trajectory:
-        """Convert a run of the inner map to a run of this map, at its times t."""
+        """Convert a trajectory of the inner map to one of this map, with the sample times t."""
         x = np.hstack([run.x, np.tile(constants, (len(run.x), 1))])
         u = run.u - self.input_disturbance(constants)
         return Trajectory(self, t, x, u, run.multipliers, k0=run.k0)
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
-        """Return the inner map's trajectory within a run of this extended map.
+        """Return the trajectory of the inner map that belongs to a trajectory of this map.
 
         Its map has the step length and the parameters of the run.
         """
@@ -311,14 +311,14 @@ class ExtendedMap(MapAround):
         return replace(inner, x0=x0, x1=x1, u=U, t=self.times(h, k0, t)[:-1], h=h)
 
     def _pieces(self, constants: np.ndarray) -> list[slice]:
-        """Return ranges of successive steps with the same parameters."""
+        """Return the ranges of successive steps with equal parameter values."""
         first = 1 if self.steps else 0
         values = constants[:, first : first + len(self.freed)]
         cuts = np.flatnonzero((values[1:] != values[:-1]).any(axis=1)) + 1
         return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)])]
 
     def _inner(self, steps: Steps) -> tuple[OneStepMap, Steps, float]:
-        """Return the inner map, its steps for given steps, and the unit of time."""
+        """Return the inner map, its steps that belong to given steps, and the unit of time, s."""
         (x0, constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
         c = constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
         unit, d = self.seconds(c, int(steps.k[0]) if len(steps) else 0), self._pushes(constants)
@@ -370,7 +370,7 @@ class ExtendedMap(MapAround):
         return SecondOrder.of(whole, self.ndx, self.nu)
 
     def _chain(self, steps: Steps, unit: float, by_times: bool, timed: bool) -> np.ndarray:
-        """Return the Jacobian of the inner step's arguments by the arguments of this step.
+        """Return the Jacobian of the inner step's arguments with respect to this step's arguments.
 
         Arguments are errors, inputs, parameters, dt and t.
         """
@@ -417,7 +417,7 @@ class ExtendedMap(MapAround):
     # -- names ----------------------------------------------------------------------------------
 
     def expression(self, of_inner: ca.SX) -> ca.SX:
-        """Rewrite an expression of the inner map in the symbols of this extended map."""
+        """Rewrite an expression in the inner map's symbols as one in this map's symbols."""
         dt, u, e = self.inner.symbols.dt, self.inner.symbols.u, ca.SX(of_inner)
         if self.disturbances and ca.depends_on(e, u):
             c = self.symbols.x[self.inner.nx :]

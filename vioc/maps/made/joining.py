@@ -1,4 +1,4 @@
-"""Joining of successive runs, of one map or of several phases, to one trajectory."""
+"""Joining of successive trajectories, of one map or of several phases, to one trajectory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GAP = 1e-9  # relative to 1 + |x|: largest distance of an end and a start that a
 
 
 def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Trajectory:
-    """Return successive runs joined to one trajectory.
+    """Join successive trajectories to one trajectory.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Traje
 
 
 def _check_times(found: Sequence[Trajectory]) -> None:
-    """Raise `ValueError` if joining would shift steps of a time-dependent map in time."""
+    """Raise `ValueError` if joining would change the times of steps of a time-dependent map."""
     step, t = found[0].k0, float(found[0].t[0])
     for i, run in enumerate(found):
         if _is_timed(run.map):
@@ -77,7 +77,7 @@ def _check_times(found: Sequence[Trajectory]) -> None:
 
 
 def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
-    """Raise `ValueError` unless each run begins where the one before it ends."""
+    """Raise `ValueError` unless each trajectory begins in the state in which the previous one ends."""
     for i, (a, b, jump) in enumerate(zip(found, found[1:], joints, strict=False)):
         if a.map.state_names != b.map.state_names:
             raise ValueError(f"join: runs {i} and {i + 1} have other states")
@@ -91,7 +91,7 @@ def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
 
 
 def _phases(found: Sequence[Trajectory], joints: Sequence[Any]) -> tuple[list[Trajectory], list[Any]]:
-    """Split the runs into motions of single maps, with the jumps between them."""
+    """Divide trajectories into motions of single maps, and return them with the jumps between them."""
     parts: list[Trajectory] = []
     leaps: list[Any] = []
     for run, jump in zip(found, [*joints, None], strict=True):
@@ -126,7 +126,7 @@ def _one_behind_another(runs: Sequence[Trajectory], f: OneStepMap) -> Trajectory
 
 
 def _what(f: OneStepMap) -> Any:
-    """Return data that identify a map, apart from its step length.
+    """Return data that identify a map except for its step length.
 
     Maps of one trajectory share it.
     """
@@ -134,7 +134,7 @@ def _what(f: OneStepMap) -> Any:
 
 
 def unlike(f: OneStepMap, other: OneStepMap) -> str:
-    """Return how two maps differ, apart from step lengths, as text; empty if not."""
+    """Return a text about how two maps differ apart from step lengths, "" for equal maps."""
     if f is other:
         return ""
     (a, p), (b, q) = _what(f), _what(other)
@@ -151,5 +151,5 @@ def _short(value: Any) -> str:
 
 
 def _is_timed(f: OneStepMap) -> bool:
-    """Return whether steps may depend on time, apart from the switching of maps."""
+    """Return whether steps of a map can depend on time, apart from switching between maps."""
     return any(map(_is_timed, f.maps)) if isinstance(f, SwitchedMap) else f.depends_on_time is not False

@@ -1,4 +1,4 @@
-"""Map under known inputs with noise as its input, for moving-horizon estimation."""
+"""Map whose input is noise while the actual inputs are known, for moving-horizon estimation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class NoisyMap(MapAround):
-    """Map with known inputs and with noise in place of an input, for estimation.
+    """Map with known inputs, whose input is the process noise, for moving-horizon estimation.
 
     It is (x, w) -> f(x, u_k + G_k w) + S_k w, or x + S_k w for samples without a step, with u_k, G_k, S_k
     known.
@@ -87,7 +87,7 @@ class NoisyMap(MapAround):
         return twin
 
     def _rows(self, k: Any) -> np.ndarray:
-        """Return the rows of known data for steps k; later steps use the last row."""
+        """Return the rows of known data for the steps k, or the last row for later steps."""
         return np.minimum(k, len(self.U) - 1)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
@@ -108,12 +108,12 @@ class NoisyMap(MapAround):
 
     @property
     def _on(self) -> int:
-        """Difference between the inner map's step index and that of this map."""
+        """Step index of the inner map at this map's step 0."""
         return self.k0 - (int(np.argmax(self.taken)) if self.taken.any() else 0)
 
     @property
     def _later(self) -> float:
-        """Difference between the inner map's time and that of this map, s."""
+        """Time of the inner map at this map's time 0, s."""
         return self._on * self.before
 
     @property
@@ -143,7 +143,7 @@ class NoisyMap(MapAround):
         return Steps(X, ends, W, multipliers, t, h, k)
 
     def _inner(self, steps: Steps) -> tuple[slice, Steps]:
-        """Return which steps are steps of the inner map, and these inner steps."""
+        """Return a mask of the steps that the inner map takes, and these steps of the inner map."""
         at = self._rows(steps.k)
         taken = np.flatnonzero(self.taken[at])
         some = slice(int(taken[0]), int(taken[-1]) + 1) if len(taken) else slice(0, 0)
@@ -153,7 +153,7 @@ class NoisyMap(MapAround):
         return some, replace(piece, x1=ends, u=inputs, k=piece.k + self._on, t=piece.t + self._later)
 
     def _chain(self, steps: Steps, more: int) -> np.ndarray:
-        """Return the Jacobian of the inner step's arguments by the arguments of this step.
+        """Return the Jacobian of the inner step's arguments with respect to this step's arguments.
 
         Arguments are states, inputs and `more` others.
         """
@@ -193,7 +193,7 @@ class NoisyMap(MapAround):
         return self.inner.state(values, **named)
 
     def _find(self, name: str) -> ca.SX | None:
-        """Return the expression of an inner map's quantity, or None for an own quantity."""
+        """Return the expression of a quantity of the inner map; None for quantities of this map itself."""
         if name in self.state_names or name.removeprefix("u.") in self.input_names:
             return None
         found = self.inner.quantity(name)

@@ -1,4 +1,4 @@
-"""Derivatives of steps that consist of several steps: compositions and substeps."""
+"""Derivatives of steps that each consist of several successive steps of another map."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps, columns
 
 @dataclass(frozen=True)
 class Parts:
-    """Steps that each consist of m successive steps of another map, the parts.
+    """Steps that each consist of m successive steps (the parts) of another map.
 
     Attributes
     ----------
@@ -37,16 +37,16 @@ class Parts:
 
     @property
     def count(self) -> int:
-        """Number m of successive steps in each step."""
+        """Number m of successive steps of the other map in each step."""
         return len(self.sizes)
 
     def first(self, lin: Linearization) -> Linearization:
-        """Return the first derivatives of whole steps from those of their parts."""
+        """Return the first derivatives of whole steps, given those of their successive parts."""
         end, along, _ = self._chain(lin)
         return Linearization.of(end, along, lin.B.shape[2])
 
     def weights(self, lin: Linearization, Z: np.ndarray, zeta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the covectors that weight the second derivatives of each step's parts.
+        """Return the covectors with which each part's second derivatives enter those of the whole step.
 
         They follow from the covectors Z and zeta of the whole steps: at the end of a part, Z is the costate
         of the remaining parts.
@@ -60,7 +60,7 @@ class Parts:
         return Z, zeta
 
     def second(self, lin: Linearization, H: SecondOrder) -> SecondOrder:
-        """Return the second derivatives of whole steps from those of their parts.
+        """Return the second derivatives of whole steps, given those of their successive parts.
 
         The latter are contracted with the `weights`.
         """
@@ -69,7 +69,7 @@ class Parts:
         return SecondOrder.of(own.reshape(-1, self.count, *own.shape[1:]).sum(axis=1), *lin.B.shape[1:])
 
     def _chain(self, lin: Linearization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Chain the first derivatives of successive steps to those of whole steps.
+        """Multiply the first derivatives of successive parts to those of whole steps.
 
         The results are those of ends (N, ndx, ns), of multipliers (N, nm, ns), and of the arguments of each
         part (N m, ns, ns), all by s = (errors, inputs, parameters).

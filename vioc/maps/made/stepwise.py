@@ -1,4 +1,4 @@
-"""Rollouts step by step, for maps without one function for a whole rollout."""
+"""Rollouts that call one step at a time, for maps without a compiled rollout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def stepwise(
     K: np.ndarray | None,
     begins: np.ndarray | None,
 ) -> Trajectory:
-    """Return a rollout that takes one step at a time with `steps_at`.
+    """Compute a rollout that calls the map's `steps_at` for one step at a time.
 
     The arguments are those of `OneStepMap.run`.
     """

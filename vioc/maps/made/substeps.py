@@ -23,7 +23,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Substeps(MapAround):
-    """Map whose step of dt consists of n equal steps of dt/n under a constant input.
+    """Map whose step of length dt consists of n steps of length dt/n of another map, with one input.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Substeps(MapAround):
 
     @cached_property
     def _ends(self) -> np.ndarray:
-        """End of each substep as a fraction of the step (n,)."""
+        """Ends of the substeps as fractions of the step (n,)."""
         return np.arange(1, self.n + 1) / self.n
 
     def _inputs(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
@@ -81,7 +81,7 @@ class Substeps(MapAround):
         return t[:, None] + lengths[:, None] * np.arange(self.n) / self.n
 
     def _total(self, multipliers: np.ndarray) -> np.ndarray:
-        """Return the multipliers (N, nm) of whole steps from those of their substeps.
+        """Return the multipliers (N, nm) of whole steps, given those of their substeps.
 
         The multipliers of the substeps are (N, n, nm).
         """
@@ -115,7 +115,7 @@ class Substeps(MapAround):
         return self._outer(run, U, times, k0)
 
     def _outer(self, run: Trajectory, U: np.ndarray, times: np.ndarray, k0: int) -> Trajectory:
-        """Return the trajectory of whole steps, given a run of substeps."""
+        """Return the trajectory of whole steps, given the trajectory of their substeps."""
         n, count = self.n, len(U)
         x = np.ascontiguousarray(run.x[: n * count + 1 : n])
         parts = run.multipliers[: n * count].reshape(count, n, len(self.multiplier_names))
@@ -137,7 +137,7 @@ class Substeps(MapAround):
     def _substeps_of(
         self, X: np.ndarray, U: np.ndarray, k0: int, h: np.ndarray, t: np.ndarray
     ) -> list[Steps]:
-        """Take the substeps of N steps: all first ones, then all second ones, and so on."""
+        """Take the substeps of N independent steps, first all first substeps, then all second ones."""
         inputs, starts, found, x = self._inputs(X, U), self._starts(t, h), [], X
         for i in range(self.n):
             each = np.ascontiguousarray(inputs[:, i])
@@ -172,7 +172,7 @@ class Substeps(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def _parts(self, steps: Steps, timed: bool) -> Parts:
-        """Return the substeps of given steps, grouped by step, with their data."""
+        """Return the substeps of given steps with their data, as an object for the chain rule."""
         N, n = len(steps), self.n
         each = self._substeps_of(steps.x0, steps.u, 0, steps.h, steps.t)
         names = "x0", "x1", "u", "multipliers", "t", "h"
@@ -200,12 +200,12 @@ class Substeps(MapAround):
         return self.inner.state(values, **named)
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """Return world positions of the origins of all frames, m."""
+        """Return the world positions of the origins of all frames, m, at states X."""
         return self.inner.frame_positions(X)  # type: ignore[attr-defined]
 
 
 def substeps(f: OneStepMap, n: int) -> OneStepMap:
-    """Return the map whose step consists of n steps of dt/n under one input."""
+    """Return the map whose step consists of n steps of length dt/n of the map f, with one input."""
     if isinstance(f, Substeps):
         return Substeps(f.inner, f.n * Substeps(f.inner, n).n)
     if isinstance(f, MapAround) and not isinstance(f, KernelMap):

@@ -1,4 +1,4 @@
-"""Map that switches between several maps of the same state at given steps.
+"""Map that switches between several maps with the same state, at given steps.
 
 docs/maths/phases.md.
 """
@@ -91,7 +91,7 @@ class SwitchedMap(MapAround):
     # -- switching --------------------------------------------------------------------------------
 
     def turn(self, k: int) -> tuple[int, int]:
-        """Return which map takes step k, and the step's index within that map."""
+        """Return the index of the map that takes step k, and the step's index within that map."""
         k = k % sum(self.steps_of) if self.periodic else k
         for i, n in enumerate(self.steps_of[:-1]):
             if k < n:
@@ -100,8 +100,8 @@ class SwitchedMap(MapAround):
         return len(self.maps) - 1, k
 
     def _pieces(self, k0: int, n: int) -> Iterator[tuple[slice, int, bool]]:
-        """Yield ranges of steps with the map that takes them.
-        A flag is True if they follow a switch.
+        """Yield ranges of successive steps of one map, with the index of the map.
+        A flag is True if the range begins after a switch.
 
         The steps are k0 ... k0 + n - 1.
         """
@@ -116,7 +116,7 @@ class SwitchedMap(MapAround):
 
     @cached_property
     def _leaps(self) -> dict[int, Evaluator]:
-        """Evaluators of the jumps between maps, with derivatives, by the next map's index."""
+        """Evaluators of the jumps of the state at switches and their derivatives, by the next map's index."""
         found = {}
         for i in range(len(self.maps)):
             jump = self.jumps[i - 1] if i or self.periodic else None
@@ -129,7 +129,7 @@ class SwitchedMap(MapAround):
         return found
 
     def _landed(self, x: np.ndarray, i: int, first: bool) -> np.ndarray:
-        """Return the state (nx,) from which map i starts: after its jump, if it has one."""
+        """Return the state (nx,) from which map number i starts, after the jump of the switch if any."""
         if not first or i not in self._leaps:
             return x
         return self._leaps[i](x, self.theta)[0][:, 0]
@@ -146,7 +146,7 @@ class SwitchedMap(MapAround):
 
     @property
     def inner(self) -> OneStepMap:  # type: ignore[override]
-        """Map with the fewest constraints, whose quantities exist for all maps."""
+        """Map with the fewest constraints, whose named quantities all maps have."""
         return min(self.maps, key=_constraints)
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
@@ -203,7 +203,7 @@ class SwitchedMap(MapAround):
         return Steps.joined(found)
 
     def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
-        """Return sample times (N+1,), s, of steps from step k0 on.
+        """Return sample times (N+1,), s, of steps with the given lengths, from step k0 on.
 
         If the step lengths of the maps differ, step k0 begins after k0 steps of their own lengths.
         """
@@ -282,7 +282,7 @@ class SwitchedMap(MapAround):
         return replace(super().derivatives, moving=self._linearized)
 
     def _linearized(self, trajectory: Trajectory, closed: bool) -> Linearization:
-        """Return the linearization of a motion, corrected at impacts (saltation).
+        """Return the linearization of a motion, with the saltation correction at impacts.
 
         It is `MapDerivatives.linearize_motion` (saltation). The first step after a switch that closes
         contacts has the derivatives of a step whose start, and with it the end of the step before, is shifted
@@ -323,7 +323,7 @@ class SwitchedMap(MapAround):
         return ca.Function("quantity", list(g.symbols), [expression])(x, u, own, theta, dt)
 
     def _along(self, run: Trajectory, name: str) -> np.ndarray:
-        """Return a quantity along a run, evaluated by the map that takes each step.
+        """Return a quantity along a trajectory, each value computed by the map that takes the step.
 
         At a switch it is that of the later map. For a map without the quantity, of a constraint of other
         maps, it is theirs without impulses: the force is 0.
@@ -342,7 +342,7 @@ class SwitchedMap(MapAround):
         return np.concatenate(cut if by_step else [*cut, values[-1][-1:]])
 
     def parts_of(self, run: Trajectory) -> list[Trajectory]:
-        """Split a run into runs of the single maps that took its steps.
+        """Split a trajectory into trajectories of the single maps that took its steps.
 
         At a switch both runs have the state before the jump.
         """
@@ -365,7 +365,7 @@ class SwitchedMap(MapAround):
         return SwitchedMap(maps, self.steps_of, self.jumps, periodic=self.periodic)
 
     def resampled(self, run: Trajectory, lengths: np.ndarray) -> SwitchedMap:
-        """Return this map for other step lengths along a run, with adapted step counts.
+        """Return this map for other step lengths along a trajectory, with switches at the same times.
 
         Each map keeps its duration; ValueError if a switch lies within a step.
         """

@@ -1,4 +1,4 @@
-"""Plots of results by name, with units.
+"""Plots of trajectories and other results, with quantities by name and units.
 
 Each function takes `ax` and returns the axes it drew on. Usage and content of the plots: docs/pictures.md.
 """

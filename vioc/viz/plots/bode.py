@@ -25,7 +25,7 @@ def plot_frequency_response(
     input_scales: Any = 1.0,
     ax: Any = None,
 ) -> Any:
-    """Plot magnitude and phase of one output and input, or all singular values.
+    """Plot magnitude and phase of a frequency response, or its singular values.
 
     The Nyquist frequency is dashed.
 
@@ -98,7 +98,7 @@ def _decibel(size: np.ndarray) -> np.ndarray:
 
 
 def _phase(G: np.ndarray) -> np.ndarray:
-    """Return the unwrapped phase of a frequency response, degrees.
+    """Return the phase of a frequency response, degrees, without jumps of a turn.
 
     A jump by half a turn falls at a peak and rises at a dip, as with little damping.
     """

@@ -1,4 +1,4 @@
-"""Bounds and targets of quantities in plots over time."""
+"""Bounds and target values of quantities, drawn into plots over time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vioc.names import by_quantity
 
 
 class Marked:
-    """Bounds and targets of a run's quantities, as drawn in plots.
+    """Bounds and target values of a run's quantities, which plots draw.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Marked:
         self.targets = by_quantity(run.map, targets or {}, "targets")
 
     def draw(self, axes: Any, name: str, color: Any) -> None:
-        """Draw bounds and target of a quantity on its axes."""
+        """Draw the bounds and the target value of a quantity on its axes."""
         if name in self.bounds:
             value = self.bounds[name]
             sides = value if isinstance(value, (tuple, list)) else (value,)

@@ -1,4 +1,4 @@
-"""Comparison plots of several runs, over time and in the plane of two quantities."""
+"""Plots that compare several runs, over time or in the plane of two quantities."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def plot_comparison(
 
 
 def plot_phase(runs: Any, horizontal: str, vertical: str, *, ax: Any = None) -> Any:
-    """Plot one quantity against another, from start (dot) to end (cross).
+    """Plot one quantity of runs against another, from start (dot) to end (cross).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Convergence of optimizers over iterations, and of integrators over step lengths."""
+"""Plots of an optimizer's convergence, and of an integrator's order of accuracy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROMISE = r"$|Dg\cdot\zeta|$"
 def plot_convergence(
     result: Any, descent: Sequence[float] | np.ndarray | None = None, *, ax: Any = None
 ) -> Any:
-    """Plot the convergence of an optimization over its iterations, logarithmically.
+    """Plot an optimization's convergence over its iterations, on a logarithmic axis.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def plot_convergence(
 
 
 def _curves(result: Any, descent: Any) -> tuple[dict[str, Any], Sequence[str]]:
-    """Return an optimization's curves by name, and the method of each iteration.
+    """Return the curves of an optimization by name, and the method of each iteration.
 
     The first curve is a cost.
     """
@@ -95,7 +95,7 @@ def plot_orders(
     unit: str = "",
     ax: Any = None,
 ) -> Any:
-    """Plot errors over step lengths, both logarithmic, with orders of convergence.
+    """Plot errors over step lengths on logarithmic axes, with orders of convergence.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def plot_orders(
 
 
 def _order(h: np.ndarray, e: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return sorted step lengths and errors without invalid values, and the slope.
+    """Return valid step lengths and errors in order, and the slope of the logarithms.
 
     The slope is that of their logarithms.
     """

@@ -16,7 +16,7 @@ PLANE = (5.2, 4.4)  # in
 
 
 def plot_gramian(structure: Structure, first: str, second: str, *, level: float = 1.0, ax: Any = None) -> Any:
-    """Plot the ellipsoid of a Gramian in the plane of two errors.
+    """Plot the ellipsoid of a Gramian in the plane of two errors of the state.
 
     The projection is solid, the section dashed. For a controllability report they are the last states that
     inputs of energy up to `level` reach, with any other errors and with zero other errors. For an
@@ -72,7 +72,7 @@ def plot_gramian(structure: Structure, first: str, second: str, *, level: float 
 
 
 def plot_level(level: LyapunovLevel, first: str, second: str, *, ax: Any = None) -> Any:
-    """Plot the level set {V <= c} of a Lyapunov function in the plane of two errors.
+    """Plot a level set {V <= c} of a Lyapunov function in the plane of two errors.
 
     Other errors are zero.
 

@@ -1,4 +1,4 @@
-"""Plots of energy and of constraint violations, by which integrators are judged."""
+"""Plots of energy and of constraint violations, which show errors of integrators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANY = 12  # most constraints with a colour each
 
 
 def plot_energy(trajectory: Trajectory, *, parts: bool = False, change: bool = False, ax: Any = None) -> Any:
-    """Plot the total energy over time, J.
+    """Plot the total energy, J, of a trajectory over time.
 
     Without forces a variational integrator keeps it in a band that shrinks as the square of the step.
 
@@ -54,7 +54,7 @@ def plot_energy(trajectory: Trajectory, *, parts: bool = False, change: bool = F
 
 
 def plot_constraints(trajectory: Trajectory, *names: str, ax: Any = None) -> Any:
-    """Plot the violations |h| of constraints over time on a logarithmic axis.
+    """Plot the violations |h| of constraints over time, on a logarithmic axis.
 
     Exact zeros are not drawn. Contacts and limits have gaps instead, which need not be zero: the smoothing
     of the map keeps the gap of a resting body open.
@@ -110,7 +110,7 @@ def _positive(values: np.ndarray) -> np.ndarray:
 
 
 def _value(run: Any, name: str) -> str:
-    """Return the name of a constraint's value ``h.NAME``, or a contact's ``gap.NAME``."""
+    """Return the name of a constraint's value, ``h.NAME``, or a gap, ``gap.NAME``."""
     for quantity in (f"h.{name}", f"gap.{name}"):
         try:
             run.map.quantity(quantity)

@@ -1,4 +1,4 @@
-"""Plot of a measured record and its prediction by an identified map."""
+"""Plot of a measured record and of its prediction by an identified map."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def plot_fitted(fitted: Fitted, ax: Any = None) -> Any:
-    """Plot measurements and predictions, and residuals with two standard deviations.
+    """Plot measured and predicted values, and residuals with two standard deviations.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Plot of the gains of a feedback over time."""
+"""Plot of the entries of a feedback gain matrix over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plot of the timing of a real-time loop."""
+"""Plot of the measured times of a real-time loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def plot_loop_times(times: LoopTimes, ax: Any = None) -> Any:
-    """Plot histograms of a real-time loop: delays of samples, and computing times.
+    """Plot histograms of a real-time loop's delays and computing times.
 
     Both axes are logarithmic.
 

@@ -1,4 +1,4 @@
-"""Plots over two coordinates: results of sweeps and regions of attraction."""
+"""Plots of sweeps and of regions of attraction, in the plane of two coordinates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plot_sweep(
     log: bool = False,
     ax: Any = None,
 ) -> Any:
-    """Plot a result over one argument as a curve, or over two as a heat map.
+    """Plot a sweep's result over one argument as a curve, or over two as a heat map.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def plot_attraction(
     cells: int | None = None,
     ax: Any = None,
 ) -> Any:
-    """Plot the starts from which a closed loop converges, in the plane of two states.
+    """Plot initial states from which a closed loop converges, over two of the states.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def _two(region: Attraction, first: str | None, second: str | None) -> tuple[str
 
 
 def _heat(axes: Any, across: np.ndarray, up: np.ndarray, cells: np.ndarray, name: str, **colors: Any) -> None:
-    """Draw a heat map of cells between edges, hatched where a cell is NaN.
+    """Draw a heat map of rectangular cells, in which cells with NaN are hatched.
 
     Rows of cells go up, columns across.
     """
@@ -175,7 +175,7 @@ def _heat(axes: Any, across: np.ndarray, up: np.ndarray, cells: np.ndarray, name
 
 
 def _ticks(axis: Any, values: list[Any]) -> None:
-    """Label as many of the cells' values along an axis as there is space for."""
+    """Label the values of cells along an axis, as many as there is space for."""
     every = -(-len(values) // TICKS)
     places = np.arange(0, len(values), every)
     axis.set_ticks(places, [v if isinstance(v, str) else f"{v:.4g}" for v in values[::every]])

@@ -1,4 +1,4 @@
-"""Plot of the poles of a discrete map in the complex plane of z."""
+"""Plot of the poles of a discrete-time system in the complex plane of z."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DAMPING = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
 def plot_poles(poles: Any, *, ax: Any = None) -> Any:
-    """Plot poles with the unit circle and dotted lines of constant damping ratio.
+    """Plot poles with the unit circle and with curves of constant damping ratio.
 
     If short steps bring all poles near to 1, only its neighbourhood is shown. The ratios are 0.1, 0.3,
     ... 0.9.
@@ -48,7 +48,7 @@ def plot_poles(poles: Any, *, ax: Any = None) -> Any:
 
 
 def _zoom(axes: Any, poles: np.ndarray) -> None:
-    """Show the whole unit circle, or the neighbourhood of 1 if all poles are in it."""
+    """Set axes limits to the unit circle, or to the surroundings of 1 with all poles."""
     around = np.append(poles[np.abs(poles) > DEADBEAT], 1.0)
     middle = (around.real.min() + around.real.max()) / 2
     half = 1.3 * max(np.ptp(around.real) / 2, np.abs(around.imag).max(), 0.02)

@@ -1,4 +1,4 @@
-"""Plots of the spread of runs: batches of rollouts, and predicted covariances."""
+"""Plots of the spread of motions: batches of rollouts, and predicted covariances."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THIN = 100  # most curves behind the median
 
 
 def plot_batch(batch: Batch, *names: str, ax: Any = None) -> Any:
-    """Plot quantities of many rollouts over time, one panel per quantity.
+    """Plot quantities of many rollouts over time, with one panel for each quantity.
 
     Up to eight rollouts have a colour each; more are thin lines (at most a hundred) behind their median and
     the band between the quantiles 5 % and 95 %. Failed rollouts are omitted, and counted in the legend.
@@ -63,7 +63,7 @@ def plot_batch(batch: Batch, *names: str, ax: Any = None) -> Any:
 
 
 def plot_covariance(spread: Covariance, *names: str, ax: Any = None) -> Any:
-    """Plot quantities along a trajectory with bands of two standard deviations.
+    """Plot quantities over time, with bands of two predicted standard deviations.
 
     Parameters
     ----------

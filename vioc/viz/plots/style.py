@@ -1,4 +1,4 @@
-"""Common style of all plots: axes, legends, curves.
+"""Common style of all plots: axes, legends and curves.
 
 Settings of matplotlib are not changed.
 """
@@ -33,7 +33,7 @@ def panels(
     size: tuple[float, float] = (WIDTH, ALONE),
     grid: bool = True,
 ) -> list[Any]:
-    """Return `count` axes one above the other: the given ones, or new ones.
+    """Return `count` axes one above another, which are given or of a new figure.
 
     All get a grid if `grid` is true. `labels` of the curves in each reserve space for legends; `names` of
     the panels are used in messages; `size` (in) is that of a single panel.
@@ -60,7 +60,7 @@ def panels(
 
 
 def over_time(f: Any, names: Sequence[str], ax: Any, labels: Sequence[str]) -> list[Any]:
-    """Return axes over time, one for each named quantity, with labels."""
+    """Return one pair of axes over time for each quantity, with labels."""
     axes = panels(len(names), ax, names=names, labels=[labels])
     for panel, name in zip(axes, names, strict=True):
         panel.set_ylabel(label(name, quantity_unit(f, name)))
@@ -69,7 +69,7 @@ def over_time(f: Any, names: Sequence[str], ax: Any, labels: Sequence[str]) -> l
 
 
 def _new(count: int, labels: Sequence[Sequence[str]], size: tuple[float, float]) -> list[Any]:
-    """Make a new figure with `count` axes one above the other, with space for legends."""
+    """Make a figure with `count` axes one above another, and with space for legends."""
     import matplotlib.pyplot as plt
 
     rows = [*labels, *[()] * (count - len(labels))]
@@ -89,7 +89,7 @@ def _new(count: int, labels: Sequence[Sequence[str]], size: tuple[float, float])
 
 
 def curve(axes: Any, t: np.ndarray, values: np.ndarray, name: str, **style: Any) -> None:
-    """Draw a quantity given at samples as a line, one given over steps as stairs.
+    """Draw a quantity over time, as a line through samples or as stairs over steps.
 
     A vector has one curve for each column.
     """
@@ -105,12 +105,12 @@ def curve(axes: Any, t: np.ndarray, values: np.ndarray, name: str, **style: Any)
 
 
 def held(values: np.ndarray) -> np.ndarray:
-    """Repeat the last value of a quantity given over steps, for stairs over samples."""
+    """Append the last value to values of steps (N,), so that stairs end at sample N."""
     return np.append(values, values[-1:])
 
 
 def legend(axes: Any, *, least: int = 2, **options: Any) -> None:
-    """Draw a legend to the right of the axes if there are at least `least` curves.
+    """Draw a legend to the right of axes that have at least `least` curves.
 
     It is inside the axes if the figure has no layout that reserves space for it.
     """
@@ -129,7 +129,7 @@ def legend(axes: Any, *, least: int = 2, **options: Any) -> None:
 
 
 def _width(labels: Sequence[str], height: float) -> float:
-    """Return the width of a legend beside axes of a given height, in inches."""
+    """Return the width, in inches, of a legend beside axes of a given height."""
     if len(labels) < 2:
         return 0.0
     return _columns(len(labels), height) * (0.5 + LETTER * max(map(len, labels)))
@@ -137,18 +137,18 @@ def _width(labels: Sequence[str], height: float) -> float:
 
 def _columns(count: int, height: float) -> int:
     """Return the number of columns of a legend with `count` entries.
-    `height` is that of the axes, in inches.
+    `height` is the height of the axes, in inches.
     """
     return -(-count // max(1, int(height / ROW) - 1))
 
 
 def full_names(f: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the full names of quantities of a map, by default all states."""
+    """Return full names of a map's quantities, given any names; by default all states."""
     return tuple(quantity_name(f, n) for n in names) or tuple(f.state_names)
 
 
 def named_runs(runs: Any) -> dict[str, Any]:
-    """Return runs by name: a dict unchanged, others numbered, "" for a single run."""
+    """Return runs as a dict by name, with numbers as names of unnamed runs."""
     if isinstance(runs, dict):
         return {name: trajectory_of(run) for name, run in runs.items()}
     if isinstance(runs, Batch):  # without failed rollouts

@@ -54,7 +54,7 @@ def plot_trajectory(
 
 
 def plot_inputs(trajectory: Trajectory, *, ax: Any = None) -> Any:
-    """Plot all inputs of a trajectory over time as stairs.
+    """Plot all inputs of a trajectory over time as stairs, constant in each step.
 
     Arguments and result are as in `plot_trajectory`.
     """
@@ -65,7 +65,7 @@ def plot_inputs(trajectory: Trajectory, *, ax: Any = None) -> Any:
 
 
 def plot_multipliers(trajectory: Trajectory, *names: str, impulses: bool = False, ax: Any = None) -> Any:
-    """Plot the forces of constraints over time as stairs.
+    """Plot the forces of constraints and contacts over time as stairs.
 
     Strings and rods have ``tension.NAME``, N, the others ``force.NAME``; contacts with friction also have
     ``friction.NAME``, its magnitude. The result is as in `plot_trajectory`.
@@ -94,7 +94,7 @@ def plot_multipliers(trajectory: Trajectory, *names: str, impulses: bool = False
 
 
 def constraint_names(f: Any) -> list[str]:
-    """Return the names of constraints, contacts and limits, without friction."""
+    """Return the names of a map's constraints, contacts and limits, without friction."""
     multipliers = set(f.multiplier_names)
     return [n for n in f.multiplier_names if n.rpartition(".")[0] not in multipliers]
 
@@ -133,7 +133,7 @@ def _draw(run: Any, values: dict[str, np.ndarray], ax: Any, marked: Marked) -> A
 
 
 def _widen(panel: Any, values: dict[str, np.ndarray], group: list[str], size: float) -> None:
-    """Widen an axis so that rounding errors of states appear as a flat line."""
+    """Widen the limits of an axis so that rounding errors of states look constant."""
     low = min(float(values[n].min()) for n in group)
     high = max(float(values[n].max()) for n in group)
     if high - low < ROUNDING * size:
@@ -146,7 +146,7 @@ def _columns(name: str, values: np.ndarray) -> list[str]:
 
 
 def name_axis(axes: Any, names: Sequence[str], unit: str) -> None:
-    """Label an axis with name and unit; for several curves with their common name."""
+    """Label an axis with the unit and the name, or the common part of several names."""
     lines = axes.get_legend_handles_labels()[1]
     kinds = unique(n.partition(".")[0] for n in names if "." in n)
     several = ", ".join(names) if len(names) <= 3 else kinds[0] if len(kinds) == 1 else ""

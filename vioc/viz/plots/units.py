@@ -1,4 +1,4 @@
-"""Units of named quantities, and their form in labels."""
+"""Units of named quantities, and labels of axes with units."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ IMPULSES = {"m": "N s", "m^2": "N s/m", "rad": "N m s"}
 
 
 def quantity_unit(f: Any, name: str) -> str:
-    """Return the SI unit of any quantity that a map names, "" if it is unknown."""
+    """Return the SI unit of a map's quantity, given its name; "" if it is unknown."""
     known: str = f.unit(name)
     if known:
         return known
@@ -59,7 +59,7 @@ def _constraint_unit(f: Any, name: str) -> str:
 
 
 def per(unit: str, other: str) -> str:
-    """Return the quotient of two units, "" if both are unknown."""
+    """Return the text of the quotient of two units, "" if both are unknown."""
     if not other:
         return unit
     below = f"({other})" if " " in other or "/" in other else other
@@ -67,5 +67,5 @@ def per(unit: str, other: str) -> str:
 
 
 def label(name: str, unit: str = "") -> str:
-    """Return an axis label such as ``"theta (rad)"``, without brackets if unitless."""
+    """Return the label of an axis, ``"theta (rad)"``, without brackets if no unit."""
     return f"{name} ({unit.replace('^2', '²').replace('^3', '³')})" if unit else name

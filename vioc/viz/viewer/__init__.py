@@ -1,4 +1,4 @@
-"""Browser viewer of mechanisms in three dimensions, by viser.
+"""Viewer of mechanisms in three dimensions in the browser, based on viser.
 
 Install it by ``pip install "vioc[viewer]"``.
 """
@@ -41,7 +41,7 @@ def view(
     play: bool = True,
     marks: Marks = (),
 ) -> Any:
-    """Show runs of a mechanism, or a mechanism with sliders, in the browser.
+    """Show runs in the browser, or a mechanism whose variables have sliders.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def view(
 
 
 def _sampled(run: Any, visuals: Any, meshes: Any) -> Scene:
-    """Return the scene of a run, with at most `MOST` evenly spaced samples."""
+    """Return the scene of a run, at no more than `MOST` evenly spaced samples."""
     times = None
     if len(run.t) > MOST:
         times = np.linspace(run.t[0], run.t[-1], MOST)

@@ -1,4 +1,4 @@
-"""Mesh files for the browser viewer, by trimesh, which is installed with viser."""
+"""Mesh files for the browser viewer, read with the package trimesh."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def glb(path: Path) -> bytes:
 
 @functools.lru_cache(maxsize=256)
 def triangles(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vertices (n, 3), m, and faces (m, 3) of a mesh file."""
+    """Return the vertices (n, 3), m, and the triangles (m, 3) of a mesh file."""
     vertices, faces, count = [], [], 0
     scene = _load(path)
     for name in scene.graph.nodes_geometry:
@@ -38,7 +38,7 @@ def triangles(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(maxsize=256)
 def is_empty(path: Path) -> bool:
-    """Return whether a mesh file has no triangles, or none that its scene shows."""
+    """Return whether a mesh file has no triangles that its scene shows."""
     scene = _load(path)
     shown = (scene.geometry[scene.graph[name][1]] for name in scene.graph.nodes_geometry)
     return not any(len(getattr(mesh, "faces", ())) for mesh in shown)

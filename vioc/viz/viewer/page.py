@@ -1,4 +1,4 @@
-"""Self-contained HTML file of a viewer's runs, with a time bar."""
+"""HTML file that plays the runs of a viewer, with a time bar, without a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vioc.viz.viewer.player import Viewer
 
 
 def write_page(viewer: Viewer, path: str | os.PathLike, *, fps: float = 30, speed: float = 1.0) -> Path:
-    """Write the runs of a viewer, from start to end, as one HTML file.
+    """Write a viewer's runs to one HTML file, which plays them without a server.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def write_page(viewer: Viewer, path: str | os.PathLike, *, fps: float = 30, spee
 
 
 def check(path: str | os.PathLike, fps: float = 30, speed: float = 1.0) -> Path:
-    """Return the path if a page can be written to it; otherwise raise an error.
+    """Return the path of an HTML page, or raise an error if it cannot be written.
 
     The errors are those of `write_page`.
     """

@@ -1,4 +1,4 @@
-"""Browser viewer of runs: a viser server with scenes, a time slider and a clock."""
+"""Browser viewer of runs, which consists of a viser server, scenes and a clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PICTURES = 30.0  # a second, while playing
 
 
 def load_viser() -> Any:
-    """Return the module viser, or raise `ImportError` with installation advice."""
+    """Import and return the package viser; ImportError with advice if it is missing."""
     try:
         import viser
     except ImportError as error:
@@ -34,7 +34,7 @@ def load_viser() -> Any:
 
 
 class Viewer:
-    """Viewer of mechanisms' runs in the browser, made by `vioc.viz.view`.
+    """Viewer of runs in the browser, which `vioc.viz.view` returns.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class Viewer:
         )
 
     def _camera(self, scene: Scene, center: np.ndarray) -> None:
-        """Place the camera in front of the plane of motion, a little above and aside."""
+        """Place the camera in front of the plane of motion, slightly above and to a side."""
         from vioc.viz.animation import PLANES, common_plane
 
         plane = common_plane([scene])
@@ -163,7 +163,7 @@ class Viewer:
             self._slider.value = self.time
 
     def _followed(self) -> np.ndarray:
-        """Return the displacement of the followed point since the start (3,)."""
+        """Return the displacement (3,), m, of the followed frame since the start."""
         if self.follow is None:
             return np.zeros(3)
         scene = next(iter(self.drawings.values())).scene
@@ -175,7 +175,7 @@ class Viewer:
         return self._playing.is_set()
 
     def play(self) -> None:
-        """Start the clock, which restarts at the end of the runs."""
+        """Start to play the runs, from the start again if they are at the end."""
         if self._slider is None:
             return
         if self.time >= self.end:
@@ -187,7 +187,7 @@ class Viewer:
             self._clock.start()
 
     def pause(self) -> None:
-        """Stop the clock."""
+        """Stop playing the runs."""
         self._playing.clear()
         if self._slider is not None:
             self._button.label = "Play"
@@ -210,7 +210,7 @@ class Viewer:
 
     @property
     def speed(self) -> float:
-        """Seconds of the mechanism per second of the clock."""
+        """Speed of playing, in seconds of the motion per second."""
         return self._speed
 
     @speed.setter
@@ -289,7 +289,7 @@ class Viewer:
             drawing.root.visible = box.value
 
     def show(self, **what: bool) -> None:
-        """Show or hide optional objects.
+        """Show or hide kinds of objects, such as frames, by name.
 
         Parameters
         ----------
@@ -309,7 +309,7 @@ class Viewer:
                     self._boxes[name].value = shown
 
     def legend(self) -> str:
-        """Return the runs' labels in their colours as HTML; empty for one run."""
+        """Return the labels of runs in their colours as HTML; "" for a single run."""
         from html import escape
 
         colors = run_colors(list(self.drawings))
@@ -328,7 +328,7 @@ class Viewer:
         return f"http://{'localhost' if host in ('0.0.0.0', '127.0.0.1') else host}:{self.server.get_port()}"
 
     def wait(self) -> None:
-        """Wait for an interrupt (Ctrl-C), or for `close`."""
+        """Wait until the user interrupts (Ctrl-C) or the viewer is closed."""
         try:
             while not self._closed.wait(0.5):
                 pass
@@ -336,7 +336,7 @@ class Viewer:
             self.close()
 
     def close(self) -> None:
-        """Stop the clock and the server."""
+        """Stop playing, and stop the server."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -388,7 +388,7 @@ def nearest(t: np.ndarray, now: float) -> int:
 
 
 def _up(system: System) -> np.ndarray:
-    """Return the upward direction, against gravity; z if gravity is not along an axis."""
+    """Return the upward direction, opposite to gravity along an axis; z by default."""
     for item in system.potentials:
         if isinstance(item, Gravity):
             g = numbers((item.x, item.y, item.z), system.parameters)

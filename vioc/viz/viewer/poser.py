@@ -19,7 +19,7 @@ RANGE = 1.0  # m or, times pi, rad: range of sliders of variables without limits
 
 
 class Poser(Viewer):
-    """Viewer of a mechanism in the browser whose configuration is set by sliders.
+    """Browser viewer of a mechanism, whose configuration is set by sliders.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Poser(Viewer):
                 self.pose({name: slider.value})
 
     def pose(self, values: dict[str, float]) -> bool:
-        """Set some variables; the others keep their values or adapt to the constraints.
+        """Set the values of some variables; other variables adapt to the constraints.
 
         Returns
         -------

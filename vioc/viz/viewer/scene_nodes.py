@@ -1,4 +1,4 @@
-"""Objects of a viser server that draw a scene and move from sample to sample."""
+"""Objects of a viser server that draw a scene, and their motion."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEMANDED = ("frames", "names", "inertia", "skeleton")  # shown on demand
 
 
 class Drawing:
-    """Drawing of one run's scene in the browser.
+    """Drawing of one run's scene in the browser, as objects of a viser server.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Drawing:
     # -- groups of frames, and poses in them -----------------------------------------------------------
 
     def _group(self, group: int) -> str:
-        """Return the path of the viser node that moves with a rigid group of frames."""
+        """Return the path of the viser node to which a rigid group of frames is attached."""
         if group not in self._groups:
             path = (
                 f"{self._path}/{_clean(self._label(group))}-{group}" if group >= 0 else f"{self._path}/fixed"
@@ -93,17 +93,17 @@ class Drawing:
         return self._groups[group].name
 
     def _label(self, group: int) -> str:
-        """Return the name of the first named frame in a rigid group."""
+        """Return the name of the first frame with a name in a rigid group of frames."""
         nodes = self.scene.system.nodes
         names = (nodes[i].frame.name for i in np.flatnonzero(self.scene.groups == group))
         return next(filter(None, names), "frame")
 
     def _inside(self, group: int, points: np.ndarray) -> np.ndarray:
-        """Transform world points (k, 3) at the first sample to the axes of a rigid group."""
+        """Transform points (k, 3), in the world at sample 0, to a rigid group's axes."""
         return (points - self.scene.position(group)[0]) @ self.scene.rotation(group)[0]
 
     def _pose_inside(self, node: int, position: np.ndarray, rotation: np.ndarray) -> dict[str, Any]:
-        """Transform a pose in a frame to the rigid group that contains the frame."""
+        """Transform a pose from a frame to the rigid group of frames that contains it."""
         group = self.scene.group(node)
         where = self._inside(group, self.scene.place(node, position[None])[0])[0]
         turned = self.scene.rotation(group)[0].T @ self.scene.rotation(node)[0] @ rotation
@@ -289,7 +289,7 @@ class Drawing:
 
 
 def _place(handle: Any, position: np.ndarray, wxyz: np.ndarray | None = None) -> None:
-    """Send the pose of a node to the browser if it has changed."""
+    """Send a node's position and orientation to the browser if they have changed."""
     if not np.array_equal(handle.position, position):
         handle.position = position
     if wxyz is not None and not np.array_equal(handle.wxyz, wxyz):
@@ -297,12 +297,12 @@ def _place(handle: Any, position: np.ndarray, wxyz: np.ndarray | None = None) ->
 
 
 def _segments(points: np.ndarray) -> np.ndarray:
-    """Split a polyline (k, 3) into segments (k - 1, 2, 3)."""
+    """Return the segments (k - 1, 2, 3) of a polyline (k, 3)."""
     return np.stack([points[:-1], points[1:]], axis=1)
 
 
 def _coil(ends: np.ndarray, width: float, turns: int = 8) -> np.ndarray:
-    """Return the helical line of a spring between two points (2, 3)."""
+    """Return the points of a helix between two points (2, 3), which draws a spring."""
     d = ends[1] - ends[0]
     if not np.any(d):
         return ends
@@ -315,5 +315,5 @@ def _coil(ends: np.ndarray, width: float, turns: int = 8) -> np.ndarray:
 
 
 def _clean(name: str) -> str:
-    """Replace slashes in a name, so that it can be one part of a path."""
+    """Return a name without slashes, so that it can be part of a viser path."""
     return name.replace("/", "_")
