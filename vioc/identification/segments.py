@@ -200,7 +200,7 @@ class Segments:
         return Trial(z, c, nodes)
 
     def predict(self, trial: Trial, derivatives: bool = True) -> Prediction:
-        """Return predictions for trial values; `StepError` if a segment has no motion."""
+        """Return predictions for trial values; `StepError` if a step in a segment cannot be solved."""
         f = self.map_at(trial.z)
         drives = [self.inputs(trial, r) for r in range(len(self.grids))]
         runs = []
@@ -255,7 +255,7 @@ class Segments:
         return np.concatenate(found) if found else np.zeros(0)
 
     def seamless(self, trial: Trial, found: Prediction) -> Trial:
-        """Remove jumps between segments that do not change the predicted motion.
+        """Remove those jumps between segments that do not change the predicted motion.
 
         Returns trial values with the same motions, in which the end of a segment and the next initial state
         agree in directions without effect on the motion (momenta across constraints). Bases rotate with

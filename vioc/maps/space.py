@@ -1,4 +1,4 @@
-"""State space of a map, which defines errors between states and states at given errors."""
+"""State space of a map: the error between two states, and the state at an error from another."""
 
 from __future__ import annotations
 

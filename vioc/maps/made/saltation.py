@@ -16,7 +16,7 @@ from vioc.maps.protocol import OneStepMap
 def saltated(
     f: OneStepMap, x: np.ndarray, A: np.ndarray, drift: np.ndarray, gaps: Sequence[str]
 ) -> np.ndarray:
-    """Return the Jacobian of a step that begins with an impact, corrected for the impact's time.
+    """Return the Jacobian of a step that begins with an impact whose time depends on the state.
 
     It replaces A[1], and accounts for the change of the time of contact with the state.
 

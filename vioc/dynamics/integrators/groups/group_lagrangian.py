@@ -125,8 +125,9 @@ class GroupLagrangian:
     @cached_property
     def terms(self) -> ca.Function:
         """CasADi function of the Lagrangian's derivatives, the forces and the energies.
-        Its arguments and results are (q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V; n is the
-        derivative of L by rotations, F are the generalized forces, T and V the kinetic and potential energy.
+        Its arguments and results are (q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V; r are the
+        positions, n is the derivative of L by rotations, F are the generalized forces, and T and V are the
+        kinetic and the potential energy.
         """
         lag, (q, v, u, t, theta) = self.lagrangian, self._symbols
         raw = lag.function("raw", [lag.L_v, lag.L_q, lag.F, lag.T, lag.V])

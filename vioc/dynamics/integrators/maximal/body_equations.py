@@ -120,7 +120,7 @@ class Assembly:
         self._environment = [u, t, dt, theta]
 
     def _each(self, function: Any, *args: Sequence[Any], more: Sequence[Any] = ()) -> list[list[Any]]:
-        """Call the function of each body with the arguments of this body, and return all results."""
+        """Call one function for every body, with the arguments of that body, and return the results."""
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
     def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
