@@ -200,7 +200,7 @@ class Segments:
         return Trial(z, c, nodes)
 
     def predict(self, trial: Trial, derivatives: bool = True) -> Prediction:
-        """Return predictions for trial values; `StepError` if a step in a segment cannot be solved."""
+        """Return predictions for trial values; `StepError` if a step cannot be solved."""
         f = self.map_at(trial.z)
         drives = [self.inputs(trial, r) for r in range(len(self.grids))]
         runs = []

@@ -103,7 +103,7 @@ def of_loop(
 
 
 def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
-    """Return recorded steps of a map, with the derivatives of the first few of them if wanted."""
+    """Return recorded steps of a map, if wanted with derivatives of the first few."""
     few = steps.piece(slice(0, LINEARIZED))
     return steps, f.derivatives.linearize(few) if derivatives and len(few) else None
 

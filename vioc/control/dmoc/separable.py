@@ -164,7 +164,7 @@ class FunctionBlock:
 
     @cached_property
     def _given_slope(self) -> ca.Function:
-        """CasADi function of the Lagrangian's gradient by the parameters of each block of constraints.
+        """CasADi function of the Lagrangian's gradient by the blocks' parameters.
 
         It maps (v, p, mu) to the gradient (np,) of cost + mu'c.
         """

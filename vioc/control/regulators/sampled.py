@@ -282,7 +282,7 @@ def _left(loops: _Loops, K: np.ndarray, samples: list) -> str:
 
 @dataclass(frozen=True)
 class _Loops:
-    """Linear models of the mechanism with each sample of the parameters, stacked along the first axis."""
+    """Linear models for all samples of the parameters, stacked along the first axis."""
 
     maps: list[OneStepMap]
     x: np.ndarray
