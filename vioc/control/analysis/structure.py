@@ -218,7 +218,7 @@ class Structure:
         return boundary(semi_axes(self, first, second, section) * np.sqrt(level), points)
 
     def plot(self, first: str, second: str, *, level: float = 1.0, ax: Any = None) -> Any:
-        """Plot the Gramian's ellipses in the plane of two states; return the axes."""
+        """Plot the ellipsoid of the Gramian in the plane of two states; return the axes."""
         return plots().plot_gramian(self, first, second, level=level, ax=ax)
 
     @property
