@@ -125,7 +125,7 @@ class Statics:
         return float(V[0, 0]), slope[self.free, 0], h[:, 0], Dh[:, self.free]
 
     def work(self, q: np.ndarray, to: np.ndarray) -> float:
-        """Return the work of the loads, J, on the straight line from q to another configuration."""
+        """Return the work of the loads, J, on a straight line between configurations."""
         if self._loads is None:
             return 0.0
         d = to - q

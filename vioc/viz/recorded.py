@@ -17,7 +17,7 @@ from vioc.runs.files import read_file
 
 @dataclass(frozen=True)
 class RecordedMap:
-    """Stand-in for the map of a saved trajectory, with the data that plots and films need.
+    """Stand-in for the map of a saved trajectory, with the data for plots.
 
     Attributes
     ----------
