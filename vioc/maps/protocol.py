@@ -6,10 +6,11 @@ so is any explicit CasADi function of the user (`vioc.CasadiMap`).
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import casadi as ca
 import numpy as np
@@ -82,7 +83,6 @@ class OneStepMap(ABC):
     _as_mechanism: Callable[[], Mechanism] | None = None
     # entries of `identity`, and the attributes that have their values; "" is a map whose entries are added
     _identified_by: tuple[tuple[str, str], ...] = ()
-    substeps: ClassVar[Callable[[OneStepMap, int], OneStepMap]]  # set by vioc.maps.made.substeps
 
     @own
     def mechanism(self) -> Mechanism:
@@ -544,6 +544,12 @@ class OneStepMap(ABC):
         is no motion.
         """
         return self.with_parameters(**values)
+
+    def substeps(self, n: int) -> OneStepMap:
+        """Return the map whose step consists of n steps of length dt/n of this map, with one input."""
+        # imported by name at the first call: maps made of others are above this layer
+        made: OneStepMap = importlib.import_module("vioc.maps.made.substeps").substeps(self, n)
+        return made
 
     def with_dt(self, dt: float) -> OneStepMap:
         """Return the map with another default step length, s, without recompilation.

@@ -6,7 +6,7 @@ Contacts and limits hold only at the ends of steps.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
@@ -191,23 +191,25 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
         yield from first_crossed(name, crossed, depth)
 
 
-def crossed_grounds(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
+def crossed_grounds(
+    f: SmoothedMap, run: Trajectory, moved: np.ndarray, between: Callable[..., np.ndarray]
+) -> Iterator[Crossing]:
     """Yield the contacts with the ground or a terrain that are deep in it between two samples.
 
-    Only steps in which a coordinate changes by more than `FAR` are tested.
+    Only steps in which a coordinate changes by more than `FAR` are tested. `moved` (N,) is the largest change
+    in each step, rad or natural lengths, and `between` returns states on the way between two samples.
     """
     items = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     names = {n + part for n, item in items if _with_ground(item) for part in item.parts()}
     wanted = [(i, t.name) for i, t in enumerate(t for t in f.meetings if not t.placed) if t.name in names]
-    moved = f.motions(run.x) if wanted else np.zeros(0)
     far = np.flatnonzero(moved > FAR)
-    if not len(far):
+    if not len(far) or not wanted:
         return
     columns = [i for i, _ in wanted]
     depth = np.zeros((len(moved), len(wanted)))
     for k in map(int, far):
         shares = np.linspace(0, 1, int(min(moved[k] / SPACING, MOST)) + 3)[1:-1]
-        gaps = f.smooth_gaps(f.between(run.x[k], run.x[k + 1], shares))
+        gaps = f.smooth_gaps(between(run.x[k], run.x[k + 1], shares))
         depth[k] = -gaps[:, columns].min(axis=0)
     least = np.maximum(GRAZE * natural_length(f.system), open_from(f, run))
     for (_, name), deep in zip(wanted, depth.T, strict=True):

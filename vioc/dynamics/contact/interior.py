@@ -8,7 +8,6 @@ variables of contact cones. The C code of maps has the same iteration. Maths: do
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -202,6 +201,8 @@ class InteriorPoint:
     tolerance : float
     polish : bool
         Whether one more step follows while products are not within 1e-9 of kappa, which improves derivatives.
+    judges : bool
+        Whether roots whose impulses add energy are refused.
 
     Notes
     -----
@@ -220,15 +221,15 @@ class InteriorPoint:
         barrier: float,
         tolerance: float,
         polish: bool = False,
+        judges: bool = True,
     ):
         self.step, self._scales, self._natural, self._mass = step, scales, natural, mass
-        self._floor, self.tolerance, self._polish, self._judges = barrier, tolerance, polish, True
+        self._floor, self.tolerance, self._polish, self._judges = barrier, tolerance, polish, judges
 
     def without_energy_test(self) -> InteriorPoint:
         """Return a solver that also accepts roots whose impulses add energy, which the caller must judge."""
-        other = copy(self)
-        other._judges = False
-        return other
+        own = self.step, self._scales, self._natural, self._mass, self._floor, self.tolerance, self._polish
+        return InteriorPoint(*own, judges=False)
 
     def solve(self, x, u, t: float, dt: float, theta, guess: np.ndarray | None = None) -> Step:
         """Solve one step from state x under input u; theta are the parameters of the map.

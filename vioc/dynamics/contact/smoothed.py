@@ -78,14 +78,14 @@ class SmoothedMap(KernelMap):
         """Return the gaps of contacts and joint limits in states (..., nx), without those of polytopes."""
 
     @abstractmethod
-    def motions(self, x: np.ndarray) -> np.ndarray:
+    def _motions(self, x: np.ndarray) -> np.ndarray:
         """Return the largest change of a coordinate in each step (N,), rad or natural lengths.
 
         The steps are those of the samples x (N + 1, nx).
         """
 
     @abstractmethod
-    def between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    def _between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
         """Return states (n, nx) with the configurations on the way between two states.
 
         The way is parametrized by shares (n,) of the step, from 0 to 1.
@@ -135,7 +135,7 @@ class SmoothedMap(KernelMap):
         gaps = zip((t.name for t in self.meetings), self.gaps(run.x[0]), strict=True)
         yield from crossed_spheres(self, run, dict(gaps))
         yield from crossed_shapes(self, run)
-        yield from crossed_grounds(self, run)
+        yield from crossed_grounds(self, run, self._motions(run.x), self._between)
 
     def _relaxed_step(self) -> RelaxedStep | None:
         refuse_polytopes(self.system, "there are no equations along a trajectory of")

@@ -211,6 +211,3 @@ def substeps(f: OneStepMap, n: int) -> OneStepMap:
     if isinstance(f, MapAround) and not isinstance(f, KernelMap):
         return f.with_each(lambda g: g.substeps(n))
     return Substeps(f, n)
-
-
-OneStepMap.substeps = substeps

@@ -230,10 +230,10 @@ class ContactVI(SmoothedMap, MechanicalMap):
         found = self._gaps(q, self.theta, self.touches.polytopes.nowhere)[0][..., 0]
         return found[..., ~self.placed] if self.features.pairs else found
 
-    def motions(self, x: np.ndarray) -> np.ndarray:
+    def _motions(self, x: np.ndarray) -> np.ndarray:
         return (np.abs(np.diff(x[:, : self.nq], axis=0)) / self.lagrangian.natural_sizes).max(axis=1)
 
-    def between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    def _between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
         return start + shares[:, None] * (end - start)
 
     def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:

@@ -358,12 +358,12 @@ class MaximalVI(SmoothedMap):
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
         return self._gaps(x, self.theta)[0][..., 0]
 
-    def motions(self, x: np.ndarray) -> np.ndarray:
+    def _motions(self, x: np.ndarray) -> np.ndarray:
         poses = self.difference(x[:-1], x[1:])[:, : TWIST * len(self.bodies)].reshape(len(x) - 1, -1, 2, 3)
         moved, turned = np.linalg.norm(poses, axis=-1).max(axis=1).T
         return np.maximum(moved / natural_length(self.system), turned)
 
-    def between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    def _between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
         """Return states on the way that the joints allow, by minimal coordinates.
 
         Where angles change by more than twice the rotations, as near the singular angle of three rotations,
