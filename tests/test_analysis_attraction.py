@@ -214,3 +214,18 @@ def test_refusals():
     )
     with pytest.raises(ValueError, match="errors of a constrained map"):
         lyapunov_level(held)
+
+
+def test_counts_and_goals_are_numbers():
+    for name, value in (
+        ("steps", 1.5),
+        ("steps", "3"),
+        ("samples", np.inf),
+        ("samples", 1j),
+        ("batch", True),
+    ):
+        with pytest.raises(ValueError, match=f"{name}: expected a whole number >= 1"):
+            region_of_attraction(cubic(), {"a": 0.1}, **{"samples": 3, "steps": 3, name: value})
+    for goal in ({}, np.inf, True, "1", 1j):
+        with pytest.raises(ValueError, match="goal: expected"):
+            region_of_attraction(cubic(), {"a": 0.1}, samples=3, steps=3, goal=goal)

@@ -57,7 +57,7 @@ def test_straight_line():
     np.testing.assert_allclose(X, [[0, 1], [1, 1.5], [2, 2], [3, 2.5], [4, 3]], atol=1e-14)
     with pytest.raises(ValueError, match="xf: expected shape"):
         straight_line([0, 1], [4], 4)
-    with pytest.raises(ValueError, match="steps >= 1"):
+    with pytest.raises(ValueError, match="steps: expected a whole number >= 1"):
         straight_line([0, 1], [4, 3], 0)
 
 
@@ -260,7 +260,7 @@ def test_time_index_of_a_guess_is_kept():
     ("options", "message"),
     [
         (dict(method="sqp"), "expected one of 'auto'"),
-        (dict(tolerance=0), "tolerance > 0"),
+        (dict(tolerance=0), "tolerance: expected a number > 0"),
         (dict(steps=None), "steps: give their number with x0"),
         (dict(x0=None), "no initial state: give x0 and steps"),
         (dict(x0=[0, np.nan]), "p.theta"),

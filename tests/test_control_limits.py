@@ -328,7 +328,7 @@ def test_monitor_prints_iterations_and_a_verdict(capsys):
             dict(bounds={"x": 2.0}, warmup=3),
             "warmup: method 'shooting' takes none",
         ),
-        (dict(bounds={"x": 2.0}, tolerance=0.0), "tolerance > 0"),
+        (dict(bounds={"x": 2.0}, tolerance=0.0), "tolerance: expected a number > 0"),
         (dict(bounds={"x": 2.0}, x0=None), "no initial state: give x0"),
         (dict(final=[0.0]), r"final state: expected shape \(2,\)"),
     ],

@@ -204,3 +204,52 @@ def test_parameters_that_a_function_does_not_take_are_refused():
     for taken in ([x, u], [x, u, p]):
         with pytest.raises(ValueError, match="takes 0 parameters, 1 are named; its inputs are x, u, t, dt"):
             vioc.CasadiMap(ca.Function("f", taken, [x + u]), 0.1, parameters={"gain": 3.0})
+
+
+@pytest.mark.parametrize("method", ["shooting", "dmoc"])
+def test_arguments_of_optimize_are_neither_left_out_nor_converted(f, method):
+    cost, x0 = quadratic(f, Q=WEIGHTS, R={"force": 0.1}), f.initial_state(theta=0.1)
+    wrong = [("duration", v, "duration: ") for v in (0, {}, [], True, "1", np.ma.masked)]
+    wrong += [("final", v, "final state: expected shape") for v in ([], np.zeros(0), 0)]
+    wrong += [("final", {"x": v}, "final x: ") for v in (np.ma.masked, "1", True, np.complex128(1j))]
+    wrong += [("steps", v, "steps: expected a whole number >= 1") for v in (-1, 1.5, "3", np.inf, True, {})]
+    wrong += [("tolerance", v, "tolerance: expected a number") for v in (0, "1", 1j, True, {}, np.inf)]
+    wrong += [("max_iterations", v, "max_iterations: expected a whole") for v in ("3", 1j, True, 0, 1.5)]
+    wrong += [("method", v, "method: expected one of") for v in ([method], {}, 3)]
+    wrong += [("dt", v, "dt: expected step lengths > 0") for v in (0, "0.1", True, np.bool_(True), {})]
+    wrong += [(n, 0, f"{n}: ") for n in ("parameters", "rate")]
+    for name, value, words in wrong:
+        with pytest.raises(ValueError, match=words):
+            optimize(f, cost, **{"x0": x0, "steps": 8, "method": method, name: value})
+    for name in ("bounds", "constraints", "periodic"):
+        with pytest.raises(TypeError, match="expected a"):
+            optimize(f, cost, x0=x0, steps=8, method=method, **{name: 0})
+    with pytest.raises(TypeError, match="expected a map, such as MidpointVI"):
+        optimize(None, cost, x0=x0, steps=8)
+
+
+def test_a_text_or_a_truth_value_is_no_weight(f, upright, loop):
+    for value in ("1", True, np.True_, np.ma.masked, 1j):
+        for call in (
+            lambda v: quadratic(f, Q={"x": v}),
+            lambda v: quadratic(f, R=v),
+            lambda v: quadratic(f, Q=1.0, goal={"x": v}),
+            lambda v: dlqr(f, upright, {"x": v}, 1.0),
+            lambda v: feedback.Measurement(f, {"x": v}),
+            lambda v: feedback.LinearMPC(loop, 5, rate={"force": v}),
+            lambda v: feedback.LimitedLaw(loop, rate={"force": v}),
+            lambda v: dmoc.obstacle(f, "pole", (0.0, 0.0, 1.0), v),
+        ):
+            with pytest.raises(ValueError, match="expected (a |real )?number"):
+                call(value)
+    for value in ("1", 1j, np.ma.masked_equal([0.0, 0.0, 1.0], 1.0)):
+        with pytest.raises(ValueError, match="obstacle: centre: expected numbers"):
+            dmoc.obstacle(f, "pole", value, 0.1)
+    for name in (3, 1.5):
+        with pytest.raises(ModelError, match=f"unknown name {name}; expected a text"):
+            dlqr(f, upright, {name: 1.0}, 1.0)
+    with pytest.raises(ValueError, match="Q: expected numbers"):
+        dlqr(f, upright, {"x": np.ones(3)}, 1.0)
+    for k in (1.5, np.nan, "3", -1):
+        with pytest.raises(ValueError, match="k: expected a whole number >= 0"):
+            feedback.LinearMPC(loop, 5)(k, upright.x)

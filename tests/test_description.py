@@ -346,6 +346,7 @@ REFUSED = [
     (lambda: ry(math.inf), "RY: expected a finite number, got inf"),
     (lambda: tx(None), "TX: expected a number, got None"),
     (lambda: tx(True), "TX: expected a number, got True"),
+    (lambda: tx(np.True_), "TX: expected a number, got"),
     (lambda: P("p", math.nan), "parameter 'p': expected a finite number"),
     (lambda: P("p", "1"), "parameter 'p': expected a number, got '1'"),
     (lambda: Gravity(0, math.nan, 0), "gravity: y: expected a finite number"),

@@ -53,7 +53,7 @@ def cart():
         (dict(quadrature="simpson"), "quadrature: expected one of left, midpoint, trapezoid"),
         (dict(solver="ipot"), "solver: unknown 'ipot'; did you mean 'ipopt'"),
         (dict(solver="fatrop", rate={"force": 1.0}), "FATROP takes one chain of steps, no rate limits"),
-        (dict(tolerance=0.0), "expected tolerance > 0"),
+        (dict(tolerance=0.0), "tolerance: expected a number > 0"),
         (dict(guess=[None, None]), "guess: got 2 for 1 phases"),
         (dict(guess=(np.zeros((4, 4)), None)), r"guess of states: expected shape \(6, 4\)"),
     ],
@@ -78,7 +78,7 @@ def test_wrong_constraints():
         dmoc.Phase(f, 5, constraints=[dmoc.PathConstraint("a", f.symbols.x[0], 0.0)] * 2)
     with pytest.raises(ValueError, match="where is one of"):
         dmoc.PathConstraint("a", f.symbols.x[0], 0.0, where="middle")
-    with pytest.raises(ValueError, match="radius > 0"):
+    with pytest.raises(ValueError, match="radius: expected a number > 0"):
         dmoc.obstacle(f, "pole", (0.0, 0.0), -1.0, axes="xz")
     with pytest.raises(ValueError, match="centre of 2 numbers"):
         dmoc.obstacle(f, "pole", (0.0, 0.0, 0.0), 1.0, axes="xz")

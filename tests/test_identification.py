@@ -367,3 +367,23 @@ def test_a_run_with_a_prescribed_motion_is_a_record():
     run = f.rollout(f.state(theta=0.4), 0.2 * np.sin(0.1 * np.arange(1, 151))[:, None])
     found = identify(f.with_parameters(length=-0.4), run, "length", noise={"theta": 1e-6})
     assert abs(found["length"] + 0.5) < 1e-6
+
+
+def test_signals_of_a_record_hide_nothing(f):
+    """What lies under a mask, or beside the real line, is no input that acted."""
+    given = record()
+    n, u = "torque", np.ones(len(given.t) - 1)
+    wrong = {
+        "hides entry 5": np.ma.array(u, mask=np.arange(len(u)) == 5),
+        "expected real numbers": u + 5j,
+        "hides entry 0": np.ma.masked,
+        "expected numbers, got 'abc'": "abc",
+        "expected numbers, got {}": {},
+    }
+    for words, value in wrong.items():
+        with pytest.raises(ValueError, match=f"input '{n}': .*{words}"):
+            Record(given.t, given.measured, {n: value})
+    with pytest.raises(ValueError, match="record: t: expected numbers, got 'abc'"):
+        Record("abc", given.measured)
+    with pytest.raises(ValueError, match="record: q: expected numbers"):
+        Record(given.t, {"q": "abc"})

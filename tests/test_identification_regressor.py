@@ -380,3 +380,13 @@ def test_base_parameters_do_not_depend_on_units(closed):
             numbers = numbers * units
             sizes = np.repeat([numbers[0], m, kg * m**2], [1, 3, 6])
             np.testing.assert_allclose(found.numbers[name] / sizes, numbers / sizes, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("knots", [-1, 0, np.inf, np.nan, True, "1", None])
+def test_knots_are_a_time(knots):
+    f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.01)
+    run = f.rollout(f.initial_state(theta=0.3), steps=100)
+    with pytest.raises(ValueError, match="knots: expected a number"):
+        base_parameters(f, Record.of(run), knots=knots)
+    with pytest.raises(ValueError, match="101 samples determine no spline .* take a larger knots="):
+        base_parameters(f, Record.of(run), knots=f.dt)

@@ -23,6 +23,7 @@ from vioc import (
     MidpointVI,
     P,
     RungeKutta,
+    Substeps,
     System,
     ry,
     tx,
@@ -439,3 +440,35 @@ def test_a_step_by_a_formula_that_does_not_converge_is_a_step_error():
     with pytest.raises(StepError, match=r"did not converge: error 2\.5") as caught:
         f.rollout(f.initial_state(), steps=2)
     assert caught.value.cause == "no convergence" and caught.value.residual == 2.5
+
+
+MADE = (
+    lambda f: f,
+    lambda f: Substeps(f, 2),
+    lambda f: DelayedMap(f, 1),
+    lambda f: ExtendedMap(f, disturbances=["force"]),
+)
+
+
+@pytest.mark.parametrize("make", MADE)
+def test_steps_take_real_states_and_whole_indices(make):
+    f = make(MidpointVI(load("cart_pole"), 0.02))
+    X, U = np.full((3, f.nx), 0.1), np.zeros((3, f.nu))
+    for x, u, words in (
+        (X * (1 + 1j), U, "states: expected real numbers"),
+        (X, U + 1j, "inputs: expected real numbers"),
+        (np.ma.array(X, mask=X > 0), U, "states: .* hides entry 0, 0"),
+        (X, np.ma.array(U, mask=U == 0), "inputs: .* hides entry 0, 0"),
+        (X[:, :-1], U, "steps: expected states of shape"),
+        (X, U[:2], "steps: expected states of shape"),
+        (X[0], U, "steps: expected states of shape"),
+        ("abc", U, "states: expected numbers, got 'abc'"),
+        ([[1.0], [1.0, 2.0]], U, "states: expected numbers"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            f.steps_at(x, u)
+    for k in (-1, 1.5, np.nan, np.inf, 1j, np.ma.masked, "3", True, np.arange(2), {}):
+        for call in (f.step, f.linearize, lambda x, u, k: f.rollout(x, u[None], k0=k)):
+            with pytest.raises(ValueError, match="expected a whole number >= 0, got"):
+                call(X[0], U[0], k=k)
+    assert np.array_equal(f.step(X[0], U[0], np.int64(2)), f.step(X[0], U[0], 2))

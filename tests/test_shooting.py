@@ -399,7 +399,7 @@ def test_what_is_no_problem_is_refused():
         ("steps: give their number", lambda: optimize(f, cost, x0=[0.0, 0.0], method="shooting")),
         ("guess: expected 20 steps, got 7", lambda: problem.solve(None, (np.zeros((8, 2)), None))),
         ("no initial state", problem.solve),
-        ("tolerance > 0", lambda: problem.solve([0.0, 0.0], tolerance=0.0)),
+        ("tolerance: expected a number > 0", lambda: problem.solve([0.0, 0.0], tolerance=0.0)),
         (
             "bounds: .*takes none",
             lambda: optimize(f, cost, bounds={"v": 1}, method="projection", **start),

@@ -16,16 +16,15 @@ def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
     """Check and return an array (N, n) with a row for each step or sample.
     Its columns are the quantities `names`; `check_array` makes the checks.
     """
-    value, n = real(value, what), len(names)
-    array = np.asarray(value)
-    if array.dtype != object and (array.ndim != 2 or array.shape[1] != n):
+    array, n = as_floats(value, what, f" of shape (N, {len(names)})"), len(names)
+    if array.ndim != 2 or array.shape[1] != n:
         turned = array.ndim == 2 and array.shape[0] == n
         advice = f"; a row is a step, so give its transpose, of shape {array.T.shape}" if turned else ""
         raise ValueError(
             f"{what}: expected shape (N, {n}), columns in the order {', '.join(names) or 'none'}, got "
             f"{array.shape}{advice}"
         )
-    return check_array(value, (len(array), n), what, names)
+    return check_array(array, (len(array), n), what, names)
 
 
 def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()) -> np.ndarray:
@@ -47,13 +46,16 @@ def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[s
 def as_floats(value: Any, what: str, shape: str = "") -> np.ndarray:
     """Convert a value to a float64 array of any shape, or raise a ValueError.
 
-    The checks of `real` are included.
+    The checks of `real` are included. Texts and truth values are not accepted.
     """
     value = real(value, what)
     try:
-        return np.asarray(value, dtype=float)
+        array = np.asarray(value)
+        if array.dtype.kind in "fiuO":
+            return np.asarray(array, dtype=float)
     except (TypeError, ValueError):
-        raise ValueError(f"{what}: expected numbers{shape}, got {_shown(value)}") from None
+        pass
+    raise ValueError(f"{what}: expected numbers{shape}, got {_shown(value)}")
 
 
 def real(value: Any, what: str) -> Any:
@@ -63,14 +65,14 @@ def real(value: Any, what: str) -> Any:
     if type(value) is np.ndarray and value.dtype.kind != "c":
         return value
     if isinstance(value, np.ma.MaskedArray):
-        if (hidden := np.argwhere(np.ma.getmaskarray(value))).size:
+        if len(hidden := np.argwhere(np.ma.getmaskarray(value))):
             raise ValueError(
                 f"{what}: expected numbers, got a masked array that hides entry {_place(hidden[0])}; fill "
                 "it, value.filled(0.0)"
             )
         value = value.data
     if is_complex(value):
-        if (odd := np.argwhere(np.imag(value) != 0)).size:
+        if len(odd := np.argwhere(np.imag(value) != 0)):
             got = np.asarray(value)[tuple(odd[0])]
             raise ValueError(
                 f"{what}: expected real numbers, got {got} in entry {_place(odd[0])}; take value.real"
@@ -117,7 +119,9 @@ def as_value(value: Any, what: str) -> float:
     A text or a truth value is not accepted: units are SI, angles radians.
     """
     try:
-        if not (isinstance(value, (str, bytes, bool, np.bool_)) or is_complex(value)):
+        if not (
+            isinstance(value, (str, bytes, bool, np.bool_)) or is_complex(value) or np.ma.is_masked(value)
+        ):
             return float(value)
     except (TypeError, ValueError):
         pass
@@ -132,14 +136,14 @@ def as_positive(value: Any, what: str) -> float:
     return number
 
 
-def as_count(value: Any, what: str) -> int:
-    """Convert a value to an integer >= 1, or raise a ValueError with the name `what`."""
+def as_count(value: Any, what: str, least: int = 1) -> int:
+    """Convert a value to an integer >= `least`, or raise a ValueError with the name `what`."""
     try:
-        if value == int(value) and value >= 1:
+        if (number := as_value(value, what)) >= least and number == int(number):
             return int(value)
-    except (TypeError, ValueError, OverflowError):
+    except (ValueError, OverflowError):
         pass
-    raise ValueError(f"{what}: expected a whole number >= 1, got {value!r}")
+    raise ValueError(f"{what}: expected a whole number >= {least}, got {value!r}")
 
 
 def as_bounds(value: Any) -> Mapping[str, Any]:
@@ -177,9 +181,8 @@ def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarra
     for side, name, default in ((low, "lower", -np.inf), (high, "upper", np.inf)):
         side = real(side, what)
         try:
-            array = np.asarray(default if side is None else side, float)
-            array = np.broadcast_to(array, (count,)).copy()
-        except (TypeError, ValueError):
+            array = np.broadcast_to(as_floats(default if side is None else side, what), (count,)).copy()
+        except ValueError:
             raise ValueError(f"{what}: expected {wanted} as {name} limit, got {side!r}") from None
         if np.isnan(array).any():
             at = f" at k = {int(np.isnan(array).argmax())}" if count > 1 else ""
@@ -232,7 +235,7 @@ def without_noise(values: Any) -> np.ndarray:
 def near_misses(name: str, known: Iterable[str]) -> str:
     """Return a hint for the message about an unknown name: similar names, or all names."""
     known = list(known)
-    near = difflib.get_close_matches(name, known, n=3)
+    near = difflib.get_close_matches(str(name), known, n=3)
     if near:
         return f"did you mean {' or '.join(map(repr, near))}?"
     if not known:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vioc.checks import few, near_misses
+import numpy as np
+
+from vioc.checks import as_value, few, near_misses
 from vioc.errors import ModelError
 
 if TYPE_CHECKING:
@@ -76,6 +78,9 @@ def in_order(value: Any, names: Sequence[str], what: str, other: float = 0.0, *,
     if not isinstance(value, Mapping):
         return value
     given = by_name(value, names, what, prefix=prefix)
+    for name, v in given.items():
+        if not (callable(v) or np.ndim(v)):
+            as_value(v, f"{what} {name!r}")
     return [given.get(name, other) for name in names]
 
 
@@ -87,7 +92,7 @@ def quantity_name(f: OneStepMap, name: str, what: str = "", more: Iterable[str] 
     try:
         return meaning(name, known, what)
     except ModelError:
-        if _long(name, known) or not _knows(f, name):
+        if not isinstance(name, str) or _long(name, known) or not _knows(f, name):
             raise
         return name  # a user's map may have quantities that it does not list
 

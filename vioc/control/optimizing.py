@@ -6,13 +6,13 @@ See docs/choosing.md, "Which optimizer".
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from vioc.checks import near_misses
+from vioc.checks import as_count, near_misses
 from vioc.control.control_problem import Problem
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.descent.descend import descend
@@ -36,6 +36,7 @@ from vioc.runs.steps import check_clock
 from vioc.runs.trajectory import Trajectory
 
 LIMITS = {"bounds", "constraints", "final"}
+NUMBERS = {"duration", "final", "dt", "rate"}  # arguments that say something even if they are 0
 FREE = {"initial", "duration", "periodic"}  # with `parameters`, the possible unknowns besides the motion
 TAKES = {  # arguments of each method besides map, cost, guess, x0, steps and termination
     "shooting": {*LIMITS, *FREE, "parameters", "dt", "multipliers"},
@@ -171,11 +172,12 @@ def optimize(
     >>> best["theta"], best.multipliers["u.force"]
     """
     checked(f, cost)
+    steps = None if steps is None else as_count(steps, "steps")
     if unknown := next((name for name in options if name not in OPTIONS), None):
         raise TypeError(f"optimize: unknown option {unknown!r}; {near_misses(unknown, OPTIONS)}")
     asked = dict(bounds=bounds, constraints=constraints, final=final, multipliers=multipliers, dt=dt)
     asked |= dict(duration=duration, parameters=parameters, periodic=periodic)
-    given = {name: value for name, value in (asked | options).items() if _says(value)}
+    given = {name: value for name, value in (asked | options).items() if _says(name, value)}
     given |= {} if initial is None else {"initial": initial}  # an empty dict frees the whole state
     chosen = _chosen(f, cost, method, given)
     guess = guess if "duration" in given else on_steps(f, guess, steps, dt)
@@ -320,9 +322,11 @@ def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> st
         chosen = next((m for m, takes in TAKES.items() if given.keys() <= takes), "shooting")
         if given.keys() <= {"dt"} and StagePrograms.of(f, cost, SMALL) is not None:
             chosen = "projection"
-    if chosen not in TAKES:
+    if str(chosen) not in TAKES:
         known = ", ".join(map(repr, ("auto", *TAKES)))
-        hint = f'; it is a direction of "projection": direction={method!r}' if method in DIRECTIONS else ""
+        hint = (
+            f'; it is a direction of "projection": direction={method!r}' if str(method) in DIRECTIONS else ""
+        )
         raise ValueError(f"method: expected one of {known}, got {method!r}{hint}")
     if alien := next((name for name in given if name not in TAKES[chosen]), None):
         others = ", ".join(repr(m) for m, takes in TAKES.items() if alien in takes)
@@ -333,9 +337,12 @@ def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> st
     return chosen
 
 
-def _says(value: Any) -> bool:
-    """Return True if an argument is given: neither None, nor empty, nor 0."""
-    return bool(np.size(value) if isinstance(value, np.ndarray) else value)
+def _says(name: str, value: Any) -> bool:
+    """Return whether an argument is given: not None, False or empty."""
+    if name in NUMBERS:
+        return value is not None and (name == "duration" or not isinstance(value, Mapping) or bool(value))
+    empty = isinstance(value, (Collection, np.ndarray)) and not len(value)
+    return value is not None and value is not False and not empty
 
 
 def _steps(guess: Any) -> int | None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array, few
+from vioc.checks import as_floats, check_array, few
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.sparse_lu import Saddle, scalars
@@ -248,7 +248,7 @@ class Continuous:
         """Convert configurations q, velocities v, inputs u and times t, in any notation, to arrays."""
         q = _rows(as_configuration, self.system, q, "configuration")
         v = _rows(as_configuration, self.system, v, "velocity")
-        return [q, v, _named(u, self.system.inputs, "input"), np.asarray(t, float)]
+        return [q, v, _named(u, self.system.inputs, "input"), as_floats(t, "t")]
 
     def dynamic_accelerations(
         self, q: np.ndarray, v: np.ndarray, u: np.ndarray, t: float, kinematic: np.ndarray

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vioc.checks import as_floats
 from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.system import System
@@ -101,7 +102,7 @@ def reference_solution(
     dynamics = Continuous(system, **parameters)
     lag, description = dynamics.lagrangian, dynamics.system
     nq, nd = lag.nq, lag.nd
-    t = np.asarray(t, float)
+    t = as_floats(t, "t")
     if t.ndim != 1 or len(t) < 2 or not (np.diff(t) > 0).all():
         raise ValueError(f"t: expected at least two increasing times, got {t!r:.80}")
     q = as_configuration(description, q0, "q0").copy()
@@ -184,8 +185,8 @@ def _force(names: tuple[str, ...], u: Any, intervals: int):
         items = in_order(u, names, "input", prefix=INPUTS)
         return False, lambda _, t: np.array([sample(i, np.array([t]), "input")[0] for i in items])
     if callable(u):
-        return False, lambda _, t: np.asarray(u(t), float).reshape(len(names))
-    array = np.zeros(len(names)) if u is None else np.asarray(u, float)
+        return False, lambda _, t: as_floats(u(t), "u").reshape(len(names))
+    array = np.zeros(len(names)) if u is None else as_floats(u, "u")
     if array.shape == (len(names),):
         return False, lambda *_: array
     if array.shape == (intervals, len(names)):

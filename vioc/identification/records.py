@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_names, filled, real
+from vioc.checks import as_floats, as_names, filled
 from vioc.control.feedback.loop import LoopRun
 from vioc.errors import trying
 from vioc.identification.late import Late
@@ -59,10 +59,10 @@ class Record:
     name: str = "record"
 
     def __post_init__(self) -> None:
-        t = np.asarray(real(self.t, f"{self.name}: t"), float)
+        t = as_floats(self.t, f"{self.name}: t")
         if t.ndim != 1 or len(t) < 2 or not (np.isfinite(t).all() and (np.diff(t) > 0).all()):
             raise ValueError(f"{self.name}: t: expected at least 2 rising times, got shape {t.shape}")
-        found = {n: np.asarray(real(filled(v), f"{self.name}: {n}"), float) for n, v in self.measured.items()}
+        found = {n: as_floats(filled(v), f"{self.name}: {n}") for n, v in self.measured.items()}
         for n, v in found.items():
             if v.shape != t.shape:
                 raise ValueError(f"{self.name}: {n}: expected shape {t.shape} as the times, got {v.shape}")
@@ -74,6 +74,10 @@ class Record:
             raise ValueError(f"{self.name}: known=True says that the start is exact; give start=")
         object.__setattr__(self, "t", t)
         object.__setattr__(self, "measured", found)
+        inputs = {
+            n: v if callable(v) else as_floats(v, f"{self.name}: input {n!r}") for n, v in self.inputs.items()
+        }
+        object.__setattr__(self, "inputs", inputs)
 
     @staticmethod
     def of(run: Any, names: Sequence[str] = (), name: str = "record") -> Record:

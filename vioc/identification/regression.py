@@ -14,6 +14,7 @@ from scipy.interpolate import make_lsq_spline
 from scipy.linalg import qr, solve_triangular
 from scipy.special import ndtri
 
+from vioc.checks import as_names, as_positive
 from vioc.identification.inertias import consistent
 from vioc.identification.known import by_own_gain, check_forces
 from vioc.identification.physical import TEN, length_of, physical_set
@@ -57,7 +58,7 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
     if lacking:
         raise ValueError(f"{record.name}: the regressor needs every configuration, got none of {lacking[0]}")
     t = record.t
-    spans = max(5, round((t[-1] - t[0]) / knots))
+    spans = max(5, round(min((t[-1] - t[0]) / knots, len(t))))  # more than samples cannot be fitted
     inner = np.linspace(t[0], t[-1], spans + 1)
     ends = np.repeat(inner[[0, -1]], DEGREE)
     places = np.concatenate([ends[:DEGREE], inner, ends[DEGREE:]])
@@ -70,7 +71,8 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
             spline = make_lsq_spline(t[good], y, places, DEGREE)
         except (ValueError, np.linalg.LinAlgError) as error:
             raise ValueError(
-                f"{record.name}: {n}: no spline with knots every {knots:g} s: {error}"
+                f"{record.name}: {n}: {len(y)} samples determine no spline with knots every {knots:g} s; "
+                "take a larger knots="
             ) from error
         rows.append([spline.derivative(i)(t[keep]) if i else spline(t[keep]) for i in range(3)])
     q, v, a = (np.array([row[i] for row in rows]).T for i in range(3))
@@ -252,7 +254,7 @@ def base_parameters(
         A record that is too short or lacks a configuration; an axis without a force of known magnitude.
     """
     records = as_records(records)
-    linear = (linear,) if isinstance(linear, str) else tuple(linear)
+    linear, knots = as_names(linear), as_positive(knots, "knots")
     regressor = f.mechanism.regressor(linear)
     parts = [motion(f, r, knots) for r in records]
     equations = [regressor(m.q, m.v, m.a, m.u, m.t) for m in parts]

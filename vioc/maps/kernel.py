@@ -32,7 +32,7 @@ from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.times import StepTimes
 from vioc.maps.twins import own, shared, twin
 from vioc.runs.batch import Runs
-from vioc.runs.given import point_of
+from vioc.runs.given import point_of, points_of
 from vioc.runs.trajectory import Trajectory
 
 Solved = tuple[np.ndarray, np.ndarray]  # x_next, multipliers
@@ -231,7 +231,7 @@ class KernelMap(OneStepMap):
         return self.driver.run_many(runs, threads)
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
-        X, U = np.ascontiguousarray(X, float), np.ascontiguousarray(U, float)
+        X, U = points_of(self, X, U)
         h = self.lengths(dt, len(U))
         return self.driver.steps_at(X, U, k0, h, self.times(h, k0)[:-1] if t is None else t)
 

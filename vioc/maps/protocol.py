@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array, few, real
+from vioc.checks import as_floats, check_array, few
 from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
 from vioc.errors import StepError, trying
@@ -344,8 +344,8 @@ class OneStepMap(ABC):
         """
         if U is None and steps is not None:
             U = getattr(X0, "u", None)
-        X0, U = real(state_of(X0, "initial states"), "initial states"), real(U, "inputs")
-        X0 = np.atleast_2d(np.asarray(X0, float))
+        X0 = np.atleast_2d(as_floats(state_of(X0, "initial states"), "initial states"))
+        U = U if U is None or isinstance(U, Mapping) else as_floats(U, "inputs")
         each = np.ndim(U) == 3
         if X0.ndim != 2 or X0.shape[1] != self.nx:
             raise ValueError(f"initial states: expected shape (M, {self.nx}), got {X0.shape}")
@@ -354,7 +354,7 @@ class OneStepMap(ABC):
         x, u = np.empty((count, n + 1, self.nx)), np.empty((count, n, self.nu))
         multipliers = np.empty((count, n, len(self.multiplier_names)))
         alike = np.shape(U)[1:] == ((n, self.nu) if each else (self.nu,)) or not (self.nu or each)
-        if alike and np.isfinite(X0).all() and (not each or np.isfinite(np.asarray(U, float)).all()):
+        if alike and np.isfinite(X0).all() and (not each or np.isfinite(U).all()):
             x[:, 0], u[:] = X0, U if each else inputs_of(self, U, steps, X0[0])
         else:
             for i in range(count):
@@ -418,7 +418,7 @@ class OneStepMap(ABC):
         x0 = self.check_state(x0, "initial state")
         U = inputs_of(self, U, None, x0)
         n = len(U)
-        X = check_array(np.asarray(X, float)[:n], (n, self.nx), "tracked states", self.state_names)
+        X = check_array(as_floats(X, "tracked states")[:n], (n, self.nx), "tracked states", self.state_names)
         K = check_array(K, (n, self.nu, self.ndx), "gains")
         return self.run(x0, U, k0, self.lengths(dt, n), X, K, t=t)
 

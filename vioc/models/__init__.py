@@ -69,6 +69,7 @@ def load(name: str, n: int | None = None) -> System:
     ModelError
         If there is no such model, or `n` is missing, not a positive integer, or does not apply.
     """
+    name = str(name)
     family, colon, number = name.partition(":")
     if colon:
         if n is not None or not number.isdecimal():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import as_floats, check_array
 from vioc.drawing import plots
 from vioc.errors import ModelError, StepError
 from vioc.runs.columns import RUN, quantities_html
@@ -31,8 +31,8 @@ def of_each(
     f.with_parameters(**{n: f.parameters.get(n, 0.0) for n in parameters})  # raises for an unknown name
     own = {}
     for name, values in parameters.items():
-        values = [values] if np.ndim(values) == 0 else values
-        own[name] = check_array(values, (len(values),), f"parameters {name!r}")
+        values = np.atleast_1d(as_floats(values, f"parameters {name!r}"))
+        own[name] = check_array(values, values.shape[:1], f"parameters {name!r}")
     if f.system is not None:
         f.system.check_bodies({**f.parameters, **own}, own)
         f.system.check_components({**f.parameters, **own}, own)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_count, check_array, check_rows, real
+from vioc.checks import as_count, as_floats, check_array, check_rows, real
 from vioc.drawing import viz
 from vioc.runs.columns import quantities_html
 from vioc.runs.tables import Table
@@ -179,6 +179,15 @@ def point_of(f: OneStepMap, x: Any, u: Any = None) -> tuple[np.ndarray, np.ndarr
     return state, input_of(f, getattr(x, "u", None) if u is None else u, state)
 
 
+def points_of(f: OneStepMap, X: Any, U: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the checked states (N, nx) and inputs (N, nu) of N steps."""
+    X, U = np.ascontiguousarray(as_floats(X, "states")), np.ascontiguousarray(as_floats(U, "inputs"))
+    if X.shape != (*X.shape[:1], f.nx) or U.shape != (*X.shape[:1], f.nu):
+        wanted = f"states of shape (N, {f.nx}) and inputs of shape (N, {f.nu})"
+        raise ValueError(f"steps: expected {wanted}, got {X.shape} and {U.shape}")
+    return X, U
+
+
 def start_of(f: OneStepMap, x0: Any, U: Any, steps: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the initial state (nx,) and the inputs (N, nu) of a rollout, checked.
 
@@ -208,6 +217,7 @@ def inputs_of(f: OneStepMap, U: Any, steps: int | None, x0: np.ndarray) -> np.nd
     """
     if isinstance(U, Mapping):
         input_of(f, U, what="inputs")
+    U = None if U is None else as_floats(U, "inputs")
     sequence = np.ndim(U) == 1 and steps is None and f.nu == 1
     if U is None or (np.ndim(U) < 2 and not sequence):
         if steps is None:
@@ -215,8 +225,7 @@ def inputs_of(f: OneStepMap, U: Any, steps: int | None, x0: np.ndarray) -> np.nd
         count = as_count(steps, "steps")
         held = f.rest_input(x0) if U is None else input_of(f, U)
         return np.tile(held, (count, 1))
-    array = np.asarray(real(U, "inputs"), float)
-    array = array[:, None] if array.ndim == 1 else array
+    array = U[:, None] if U.ndim == 1 else U
     array = check_rows(array, "inputs", f.input_names)
     if steps is not None and len(array) != steps:
         raise ValueError(f"inputs: got {len(array)} rows for steps={steps}")
@@ -227,13 +236,11 @@ def lengths_given(value: Any, steps: int) -> np.ndarray:
     """Return step lengths (N,), given as an array or as one length for all steps."""
     if isinstance(value, float) and value > 0 < value * value < math.inf:
         return np.full(steps, value)  # fast path of the common case
-    if isinstance(value, (str, bytes, bool)):
-        raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
     value = real(value, "dt")
     try:
-        lengths = np.broadcast_to(np.asarray(value, float), (steps,)).copy()
+        lengths = np.broadcast_to(as_floats(value, "dt"), (steps,)).copy()
     except ValueError:
-        raise ValueError(f"dt: expected one step length or {steps}, got {value!r}") from None
+        raise ValueError(f"dt: expected step lengths > 0, one or {steps}, got {value!r}") from None
     with np.errstate(over="ignore", under="ignore"):
         squares = lengths * lengths  # integrators divide by squares of step lengths
     if not (lengths > 0).all():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.checks import as_count, real
+from vioc.checks import as_count, as_floats, real
 from vioc.errors import FileFormatError, ModelError
 from vioc.names import INPUTS, by_name, meaning
 from vioc.runs.columns import check_units, known_columns
@@ -81,7 +81,7 @@ def inputs(
             f"inputs: the kinematic variables need a signal each, got none for {', '.join(lacking)}; "
             "a number holds one in its place"
         )
-    lengths = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
+    lengths = f.lengths(f.dt if dt is None else dt, steps)
     t = f.times(lengths, k0)
     U = np.zeros((steps, f.nu))
     for name, value in given.items():
@@ -102,8 +102,8 @@ def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool 
     else:
         value = real(value, what)
         try:
-            values = np.asarray(value, float)
-        except (TypeError, ValueError):
+            values = as_floats(value, what)
+        except ValueError:
             raise ValueError(f"{what}: expected numbers or a function of time, got {value!r}") from None
         if values.ndim == 0:
             values = np.full(len(t), values)
@@ -172,11 +172,11 @@ def _call(value: Any, t: np.ndarray, what: str) -> np.ndarray:
             )
         t = np.clip(t, low, high)
     if type(value).__module__.startswith("scipy."):
-        return np.asarray(value(t), float)
+        return as_floats(value(t), what)
     values = [value(float(time)) for time in t]
     try:
-        numbers = np.array(values, float)
-    except (TypeError, ValueError):
+        numbers = as_floats(values, what)
+    except ValueError:
         raise ValueError(f"{what}: expected a function of t with numbers, got {values[0]!r}") from None
     # a function may return an array of one entry
     return numbers.reshape(len(t)) if numbers.size == len(t) else numbers

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from vioc.checks import as_count
+
 SAME = 1e-9  # relative difference up to which step lengths are equal
 
 
@@ -31,6 +33,7 @@ def times_of(lengths: np.ndarray, k0: int, own: float, begins: np.ndarray | None
     """
     if begins is not None and len(begins):
         return np.append(begins, begins[-1] + lengths[-1])
+    k0 = as_count(k0, "index of the first step", 0)
     if len(lengths) and (lengths == lengths[0]).all():  # k dt, not a sum of N roundings
         return (k0 + np.arange(len(lengths) + 1)) * lengths[0]
     return k0 * own + np.concatenate([[0.0], np.cumsum(lengths)])

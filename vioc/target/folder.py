@@ -150,7 +150,7 @@ def write_target(
     """
     folder = Path(folder)
     name = name or folder.name
-    if not NAME.fullmatch(name):
+    if not (isinstance(name, str) and NAME.fullmatch(name)):
         raise ValueError(f"name: expected small letters, digits and _, such as 'balance_2', got {name!r}")
     if precision not in SUFFIX:
         raise ValueError(f"precision: expected 'double' or 'single', got {precision!r}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import as_count, as_floats, check_array
 from vioc.drawing import plots
 from vioc.errors import StepError, trying
 from vioc.names import by_name, in_order, meaning
@@ -143,15 +143,14 @@ def region_of_attraction(
     center = f.check_state(held, "target")
     how = {} if estimate is None else {"estimate": estimate}
     goal = in_order(goal, f.space.error_names, "goal", np.inf)
-    limits = np.asarray(goal, float)
+    limits = as_floats(goal, "goal")
     limits = np.full(f.ndx, float(limits)) if limits.ndim == 0 else limits
-    if limits.shape != (f.ndx,) or not (limits > 0).all():
-        raise ValueError(f"goal: expected errors > 0 of shape ({f.ndx},), got {goal!r}")
-    if samples < 1 or steps < 1 or batch < 1:
-        raise ValueError(f"expected samples, steps and batch >= 1, got {samples}, {steps} and {batch}")
+    if limits.shape != (f.ndx,) or not (limits > 0).all() or np.isinf(limits).all():
+        raise ValueError(f"goal: expected errors > 0 of shape ({f.ndx},), not all infinite, got {goal!r}")
+    samples, steps, batch = as_count(samples, "samples"), as_count(steps, "steps"), as_count(batch, "batch")
     sampler = region if callable(region) else StartBox.of(f, region, center)
     points = [{"count": min(batch, samples - i)} for i in range(0, samples, batch)]
-    task = functools.partial(_catch, loop, sampler, center, limits, int(steps), how)
+    task = functools.partial(_catch, loop, sampler, center, limits, steps, how)
     done = sweep(
         task,
         points,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_names, check_array, few
+from vioc.checks import as_floats, as_names, check_array, few
 from vioc.control.linear.linear_system import linear_system, sizes
 from vioc.drawing import plots
 from vioc.maps.protocol import OneStepMap
@@ -56,7 +56,7 @@ class FrequencyResponse:
         ValueError
             Wrong shapes or frequencies, a step that is not positive.
         """
-        A, B, C = (np.atleast_2d(np.asarray(M, float)) for M in (A, B, C))
+        A, B, C = (np.atleast_2d(as_floats(M, n)) for M, n in ((A, "A"), (B, "B"), (C, "C")))
         n = len(A)
         A = check_array(A, (n, n), "A")
         B, C = check_array(B, (n, B.shape[1]), "B"), check_array(C, (len(C), n), "C")

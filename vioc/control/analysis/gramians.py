@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.checks import as_count, check_array
+from vioc.checks import as_count, as_floats, check_array
 from vioc.control.analysis.rank import compressed, input_pair, output_pair
 from vioc.errors import OptimizationError
 
@@ -40,7 +40,7 @@ def controllability_gramian(A: Any, B: Any, steps: int | None = None) -> np.ndar
     OptimizationError
         On an infinite horizon, if A has an eigenvalue on or outside the unit circle.
     """
-    A, B = np.asarray(A, float), np.asarray(B, float)
+    A, B = as_floats(A, "A"), as_floats(B, "B")
     if A.ndim == 3:
         L = gramian_factor(*_sequences(A, B))
     else:
@@ -73,7 +73,7 @@ def observability_gramian(A: Any, C: Any, steps: int | None = None) -> np.ndarra
     ValueError, OptimizationError
         As `controllability_gramian`.
     """
-    A, C = np.asarray(A, float), np.asarray(C, float)
+    A, C = as_floats(A, "A"), as_floats(C, "C")
     if A.ndim != 3:
         A, C = output_pair(A, C)
         return controllability_gramian(A.T, C.T, steps)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr, schur
 
+from vioc.checks import as_floats
 from vioc.control.analysis.circle import natural_units
 
 TOLERANCE = 1e-9  # relative singular values below it count as zero
@@ -402,7 +403,7 @@ def _unit_columns(B: np.ndarray) -> np.ndarray:
 
 def input_pair(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Check the system matrices A (n, n) and B (n, m), and return them as arrays."""
-    A, B = np.asarray(A, float), np.asarray(B, float)
+    A, B = as_floats(A, "A"), as_floats(B, "B")
     if A.ndim != 2 or A.shape[0] != A.shape[1] or B.ndim != 2 or len(B) != len(A):
         raise ValueError(f"expected A (n, n) and B (n, m), got {A.shape} and {B.shape}")
     for what, M in (("A", A), ("B", B)):
@@ -414,7 +415,7 @@ def input_pair(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def output_pair(A: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Check the system matrices A (n, n) and C (p, n), and return them as arrays."""
-    A, C = np.asarray(A, float), np.asarray(C, float)
+    A, C = as_floats(A, "A"), as_floats(C, "C")
     if A.ndim != 2 or A.shape[0] != A.shape[1] or C.ndim != 2 or C.shape[1] != len(A):
         raise ValueError(f"expected A (n, n) and C (p, n), got {A.shape} and {C.shape}")
     return A, C

@@ -12,7 +12,7 @@ import casadi as ca
 import numpy as np
 from scipy.linalg import solve_discrete_lyapunov
 
-from vioc.checks import check_array
+from vioc.checks import as_floats, check_array
 from vioc.control.analysis.intervals import UNIT, Interval, enclose
 from vioc.control.linear.about import check_timeless, check_trajectory
 from vioc.errors import OptimizationError
@@ -234,7 +234,7 @@ class _Steps:
         if not cells >= 1:
             raise ValueError(f"cells: expected at least 1, got {cells!r}")
         n, c = f.nx, len(u)
-        d = np.asarray(in_order(disturbance, f.space.error_names, "disturbance"), float)
+        d = as_floats(in_order(disturbance, f.space.error_names, "disturbance"), "disturbance")
         d = check_array(np.broadcast_to(d, (n,)) if d.ndim == 0 else d, (n,), "disturbance")
         if (d < 0).any():
             raise ValueError(f"disturbance: expected bounds >= 0, got {disturbance!r}")

@@ -513,6 +513,8 @@ def checked(f: OneStepMap, cost: Any) -> Cost:
     """Check that `cost` is a `Cost` for the map `f`, and return it."""
     if not isinstance(cost, Cost):
         raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
+    if not isinstance(f, OneStepMap):
+        raise TypeError(f"expected a map, such as MidpointVI(system, dt), got {f!r}")
     cost.check_map(f)
     return cost
 

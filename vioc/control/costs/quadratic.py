@@ -8,7 +8,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, check_array
+from vioc.checks import as_floats, as_names, check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.squares import Squares
@@ -137,7 +137,7 @@ class _Targets:
                 given = by_quantity(self.f, given, what)
             self._named += given
         else:
-            array = np.asarray(given, float)
+            array = as_floats(given, what)
             if array.shape[-1:] != (len(names),) or array.ndim > 2:
                 raise ValueError(
                     f"{what}: expected shape (steps, {len(names)}) in the order {', '.join(names)}, "
@@ -153,7 +153,7 @@ class _Targets:
         for name, value in given.items():
             if name in self._values:
                 raise ValueError(f"{what}: {name!r} has a goal and a reference; give one")
-            values = np.asarray(value, float)
+            values = as_floats(value, f"{what} of {name!r}")
             if values.ndim > 1 or (what == "goal" and values.ndim):
                 shape = "a number" if what == "goal" else "a number or one value per sample"
                 raise ValueError(f"{what}: expected {shape} for {name!r}, got shape {values.shape}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import check_array, check_rows
+from vioc.checks import as_count, as_floats, check_array, check_rows
 from vioc.control.linear.weights import weight_matrix
 from vioc.control.regulators.riccati import riccati
 from vioc.control.stages.linear_quadratic import costates
@@ -121,10 +121,11 @@ def straight_line(x0: Any, xf: Any, steps: int, f: OneStepMap | None = None) -> 
     (N+1, nx)
     """
     x0, xf = state_of(x0, "x0"), state_of(xf, "xf")
-    x0 = check_array(x0, np.shape(x0), "x0")
+    x0 = check_array(x0, as_floats(x0, "x0").shape, "x0")
     xf = check_array(xf, x0.shape, "xf")
-    if x0.ndim != 1 or steps < 1:
-        raise ValueError(f"expected states of shape (nx,) and steps >= 1, got {x0.shape} and {steps}")
+    steps = as_count(steps, "steps")
+    if x0.ndim != 1:
+        raise ValueError(f"expected states of shape (nx,), got {x0.shape}")
     if f is None:
         return np.linspace(x0, xf, steps + 1)
     x0, xf = f.check_state(x0, "x0"), f.check_state(xf, "xf")

@@ -289,8 +289,8 @@ class Phase:
         Rates are changes per second.
         """
         result = {}
-        names = self.map.input_names
-        for name, value in by_name(self.rate or {}, names, "rate", prefix=INPUTS).items():
+        names, rate = self.map.input_names, {} if self.rate is None else self.rate
+        for name, value in by_name(rate, names, "rate", prefix=INPUTS).items():
             low, high = limits(value, 1, f"rate of {name}", number="symmetric")
             result[names.index(name)] = float(low[0]), float(high[0])
         return result

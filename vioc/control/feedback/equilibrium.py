@@ -11,7 +11,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, as_positive, without_noise
+from vioc.checks import as_names, as_positive, as_value, without_noise
 from vioc.compile.evaluate import Evaluator
 from vioc.control.analysis.circle import natural_units
 from vioc.control.analysis.modes import Modes, modes
@@ -255,7 +255,7 @@ def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str
     else:
         x, u = point_of(f, guess)
     values = {**(guess if isinstance(guess, Mapping) else {}), **hold}
-    if not np.isfinite(list(values.values())).all():
+    if not np.isfinite([as_value(v, n) for n, v in values.items()]).all():
         raise ValueError(f"expected finite values, got {values}")
     x = x.copy()
     for i in f.space.quaternions:

@@ -9,7 +9,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names
+from vioc.checks import as_count, as_names
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.linear.about import about_of, check_trajectory
 from vioc.control.linear.linear_system import LinearSystem, linear_system
@@ -166,6 +166,7 @@ class KalmanFilter:
         """Return the index of the filter gain for sample k; ValueError if there is none.
         With `last`, samples after the last gain use the last gain.
         """
+        k = as_count(k, "k", 0)
         if self.steady:
             return 0
         i = min(k - self.k0, len(self.L) - 1) if last else k - self.k0

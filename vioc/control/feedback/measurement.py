@@ -197,7 +197,7 @@ class Measurement:
                 f"{', '.join(map(str, y))}"
             )
         y = as_floats(y, "measurement")
-        if y.shape[-1:] != (len(self.names),) or np.isinf(y).any():
+        if y.shape[-1:] != (len(self.names),) or y.ndim > 2 or np.isinf(y).any():
             check_array(y, (len(self.names),), "measurement", self.names)
         return y
 

@@ -181,7 +181,7 @@ class MovingHorizon:
 
     def correct(self, k: int, belief: Window, y: np.ndarray) -> Window:
         """Return the estimate at sample k after the measurement y (ny,)."""
-        Y = np.vstack([belief.Y, self.measurement.reading(y)])
+        k, Y = as_count(k, "k", 0), np.vstack([belief.Y, self.measurement.reading(y)])
         X, W = self._guess(belief, len(Y))
         g = self._noisy.with_known(self._known(belief, X), k + 1 - len(Y))
         cost = self._cost.with_references(*self._data(X, Y))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_names, check_array
+from vioc.checks import as_floats, as_names, check_array
 from vioc.control.linear.about import about_of, check_timeless, check_trajectory
 from vioc.control.linear.manifold import has_manifold, restrict, tangent_bases, tangent_basis
 from vioc.control.linear.weights import named_jacobians
@@ -70,7 +70,7 @@ class LinearSystem:
             C = output_jacobians(self.map, names, self.x)
             self._check_seen(C[0], names)
             return C @ self.T, names
-        C = np.asarray(outputs, float)
+        C = as_floats(outputs, "outputs (names of quantities, or a matrix)")
         if C.ndim != 2 or C.shape[1] != self.map.ndx:
             raise ValueError(
                 f"outputs: expected names of quantities, or a matrix (p, {self.map.ndx}), got shape {C.shape}"

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from vioc.checks import check_array
+from vioc.checks import as_floats, check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.tangent import error_jacobian
 from vioc.maps.made.around import MapAround
@@ -125,7 +125,7 @@ def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, n
     -------
     (N, r, r), (N, r, nu), or without the leading axis
     """
-    A, B, T = np.asarray(A, float), np.asarray(B, float), np.asarray(T, float)
+    A, B, T = as_floats(A, "A"), as_floats(B, "B"), as_floats(T, "T")
     lead, n = A.shape[:-2], A.shape[-1]
     expected = (lead[0] + 1, n) if lead else (n,)
     if B.shape[:-1] != A.shape[:-1] or T.shape[:-1] != expected:

@@ -8,7 +8,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import as_floats, check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.tangent import error_jacobian
 from vioc.errors import ModelError
@@ -45,7 +45,7 @@ def weight_matrix(
         Wrong shape, not finite, not symmetric, not (semi-)definite.
     """
     n = len(names)
-    value = in_order(value, names, what, prefix=prefix)
+    value = as_floats(in_order(value, names, what, prefix=prefix), what)
     if np.ndim(value) == 0:
         value = np.full(n, value)
     if np.ndim(value) == 1:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_bounds, as_floats, as_names, check_array, few, limits, real
+from vioc.checks import as_bounds, as_floats, as_names, as_positive, as_value, check_array, few, limits
 from vioc.control.linear.tangent import foreign_symbols
 from vioc.control.problem.consistent import across_constraints
 from vioc.control.problem.pose import turn
@@ -110,7 +110,7 @@ class PathConstraint:
         columns = [np.empty((steps + 1, 0))]
         for symbol, values in self.references:
             size = ca.SX(symbol).numel()
-            array = np.asarray(real(values, f"references of constraint {self.name}"), float)
+            array = as_floats(values, f"references of constraint {self.name}")
             array = array[:, None] if array.ndim == 1 and size == 1 else array
             columns.append(check_array(array, (steps + 1, size), f"references of constraint {self.name}"))
         return np.concatenate(columns, axis=1)
@@ -225,7 +225,10 @@ def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
         return {}
     value = names if periodic is True else periodic
     items = value if isinstance(value, Mapping) else dict.fromkeys(as_names(value), 0.0)
-    return {names.index(n): float(shift) for n, shift in by_name(items, names, "periodic").items()}
+    return {
+        names.index(n): as_value(shift, f"periodic: {n}")
+        for n, shift in by_name(items, names, "periodic").items()
+    }
 
 
 def bound_arrays(
@@ -275,18 +278,18 @@ def obstacle(
         |p - c|^2 >= radius^2, smooth also at c.
     """
     where = ca.vertcat(*(f.quantity(f"{frame}:{axis}") for axis in axes))
-    centre = np.asarray(centre, float)
+    centre, radius = as_floats(centre, "obstacle: centre"), as_positive(radius, "obstacle: radius")
     if centre.shape[-1:] != (len(axes),) or centre.ndim > 2 or not np.isfinite(centre).all():
         fewer = '; of a cylinder or disc axes= are those across it, axes="xz"' * (centre.shape[-1:] == (2,))
         got = f"got {centre.tolist()}{fewer}"
         raise ValueError(f"obstacle: expected a centre of {len(axes)} numbers along {axes}, {got}")
-    if not radius > 0:
-        raise ValueError(f"obstacle: expected a radius > 0, got {radius!r}")
-    label, ball = name or f"clearance.{frame}", (centre, float(radius), axes)
+    label, ball = name or f"clearance.{frame}", (centre, radius, axes)
     if centre.ndim == 1:
-        return PathConstraint(label, ca.sumsqr(where - ca.DM(centre)), lower=radius**2, ball=ball)
+        return PathConstraint(label, ca.sumsqr(where - ca.DM(centre)), lower=radius * radius, ball=ball)
     c = ca.SX.sym("centre", len(axes))
-    return PathConstraint(label, ca.sumsqr(where - c), lower=radius**2, references=((c, centre),), ball=ball)
+    return PathConstraint(
+        label, ca.sumsqr(where - c), lower=radius * radius, references=((c, centre),), ball=ball
+    )
 
 
 def obstacles_among(constraints: Sequence[PathConstraint]) -> dict[str, Ball]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.checks import near_misses
+from vioc.checks import as_count, as_positive, near_misses
 from vioc.control.problem.limits import Ball, Violation
 from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status
@@ -120,9 +120,8 @@ class Log:
 
 def check_ending(tolerance: float, max_iterations: int) -> None:
     """Raise ValueError unless the tolerance is > 0 and `max_iterations` is >= 1."""
-    if not tolerance > 0 or max_iterations < 1:
-        got = f"{tolerance} and {max_iterations}"
-        raise ValueError(f"expected tolerance > 0 and max_iterations >= 1, got {got}")
+    as_positive(tolerance, "tolerance")
+    as_count(max_iterations, "max_iterations")
 
 
 class History(NamedTuple):

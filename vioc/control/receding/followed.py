@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vioc.checks import as_count
 from vioc.control.linear.manifold import tangent_bases, tangent_basis
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 
@@ -68,7 +69,7 @@ class Reference(NamedTuple):
         They are the samples k .. k + n and the n steps between them, with n < horizon near an end. Raises
         ValueError outside of the reference.
         """
-        i, last = k - self.k0, len(self.U)
+        i, last = as_count(k, "k", 0) - self.k0, len(self.U)
         if i < 0 or (i >= last and self.after == "ends"):
             raise ValueError(f"the reference has samples {self.k0} .. {self.k0 + last - 1}, asked at {k}")
         samples = i + np.arange(horizon + 1)

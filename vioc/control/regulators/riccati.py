@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_discrete_are
 
-from vioc.checks import check_array
+from vioc.checks import as_floats, check_array
 from vioc.control.stages.linear_quadratic import LinearQuadratic, joined
 from vioc.control.stages.recursion import NoMinimum, Recursion
 from vioc.errors import OptimizationError
@@ -45,7 +45,7 @@ def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.
     OptimizationError
         If R + B'PB is not positive definite; names k.
     """
-    A, B = np.asarray(A, float), np.asarray(B, float)
+    A, B = as_floats(A, "A"), as_floats(B, "B")
     if A.ndim != 3 or B.ndim != 3 or A.shape[1] != A.shape[2] or A.shape[:2] != B.shape[:2]:
         raise ValueError(f"expected A (N, n, n) and B (N, n, m), got {A.shape} and {B.shape}")
     N, n, m = B.shape

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.checks import as_names, check_array, few
+from vioc.checks import as_floats, as_names, check_array, few
 from vioc.control.linear.about import about_of
 from vioc.control.linear.linear_system import equilibrium_point
 from vioc.control.linear.weights import error_weights, input_weight, named_jacobians, state_weight
@@ -162,7 +162,7 @@ class RobustRegulator:
         The gain is the regulator's, or K (nu, ny) on the same outputs.
         """
         loops = _Loops.of(self.map, (self.x, self.u), self.Q, self.R, self.P0, self.outputs, samples)
-        return loops.assess(self.K if K is None else np.asarray(K, float))
+        return loops.assess(self.K if K is None else as_floats(K, "K"))
 
     def __repr__(self) -> str:
         what = "worst" if self.worst else "mean"

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from vioc.checks import as_count
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.descent.guess import guess_curve
 from vioc.control.problem.limits import (
@@ -102,7 +103,7 @@ class ShootingProblem(ABC):
         dt: Any = None,
         k0: int = 0,
     ):
-        self.map, self.steps = f, int(steps)
+        self.map, self.steps = f, as_count(steps, "steps")
         self.cost = checked(f, cost)
         self.unknowns = u = Unknowns(f, self.steps, initial, duration, parameters, periodic, dt)
         self.lengths = u.lengths

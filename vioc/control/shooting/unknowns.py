@@ -68,7 +68,8 @@ class Unknowns:
     ):
         self.f, self.steps = f, steps
         self.shifts = shifts(f, periodic)
-        named = by_name(parameters or {}, tuple(f.parameters), "parameters", prefix=PARAMETER)
+        parameters = {} if parameters is None else parameters
+        named = by_name(parameters, tuple(f.parameters), "parameters", prefix=PARAMETER)
         each = ((name, limits(pair, 1, f"parameter {name}", number="equal")) for name, pair in named.items())
         self.parameters = dict(each)
         span = None if duration is None else duration_limits(duration)

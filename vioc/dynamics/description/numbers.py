@@ -128,7 +128,7 @@ def D(name: str) -> Variable:
 
 
 def _finite(value: object, what: str) -> float:
-    if isinstance(value, (bool, str)) or is_complex(value):
+    if isinstance(value, (bool, np.bool_, str)) or is_complex(value):
         raise ModelError(f"{what}: expected a number, got {value!r}")
     try:
         result = float(value)  # type: ignore[arg-type]

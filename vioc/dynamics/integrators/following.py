@@ -53,7 +53,7 @@ def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k
     """Return an initial state and inputs whose steps pass through the configurations q.
     `MechanicalMap.inverse_dynamics` documents the arguments.
     """
-    q = check_rows(np.asarray(q, float), "q", f.system.variables)
+    q = check_rows(q, "q", f.system.variables)
     N, nf, nm, h = len(q) - 1, len(f.system.inputs), f.nm, f.dt
     if N < 1:
         raise ValueError(f"q: expected two rows or more, got {len(q)}")

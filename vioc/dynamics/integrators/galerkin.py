@@ -19,6 +19,7 @@ from typing import ClassVar
 import casadi as ca
 import numpy as np
 
+from vioc.checks import as_count
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
@@ -109,7 +110,7 @@ class GalerkinVI(MechanicalMap):
         if points not in POINTS:
             raise ModelError(f"points: expected one of {', '.join(POINTS)}, got {points!r}")
         least = 2 if points == "lobatto" else 1
-        if stages not in range(least, MOST + 1):
+        if as_count(stages, "stages") not in range(least, MOST + 1):
             raise ModelError(f"stages: expected {least} to {MOST} of {points}'s points, got {stages!r}")
         self.stages, self.points = int(stages), points
         self.quadrature: Quadrature = quadrature(points, self.stages)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import casadi as ca
 
+from vioc.checks import as_value
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.chord import ChordParts, ChordRule
@@ -28,11 +29,12 @@ def as_alpha(alpha: float, forcing: str) -> float:
     """Return alpha as a float; raise `ModelError` if alpha or the forcing is not allowed.
     Alpha is the point of a step at which the Lagrangian is evaluated, as a fraction of the step.
     """
+    alpha = as_value(alpha, "alpha")
     if not 0 <= alpha <= 1:
         raise ModelError(f"alpha: expected a number in [0, 1], got {alpha!r}")
     if forcing not in FORCING:
         raise ModelError(f"forcing: expected one of {', '.join(FORCING)}, got {forcing!r}")
-    return float(alpha)
+    return alpha
 
 
 class MidpointRule(ChordRule):

@@ -18,7 +18,7 @@ from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS
-from vioc.runs.given import input_of, inputs_of, point_of, trajectory_of
+from vioc.runs.given import input_of, inputs_of, point_of, points_of, trajectory_of
 from vioc.runs.steps import check_steps
 from vioc.runs.trajectory import Trajectory
 
@@ -164,7 +164,7 @@ class DelayedMap(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
-        U = np.asarray(U, float)
+        X, U = points_of(self, X, U)
         x, w = self.split(X)
         steps = self.inner.steps_at(x, np.ascontiguousarray(w[:, : self.nu]), k0, dt, t=t)
         x0, x1 = np.hstack([steps.x0, w]), np.hstack([steps.x1, w[:, self.nu :], U])

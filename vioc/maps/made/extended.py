@@ -11,7 +11,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_count
+from vioc.checks import as_count, as_names
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.linear_solutions import Implicit, entries
@@ -21,6 +21,7 @@ from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, meaning, quantity_name
+from vioc.runs.given import points_of
 from vioc.runs.steps import times_of
 from vioc.runs.trajectory import Trajectory
 
@@ -84,9 +85,9 @@ class ExtendedMap(MapAround):
         biases: Sequence[str] = (),
     ):
         self.inner, self.steps = f, None if steps is None else as_count(steps, "steps")
-        self.freed, self.kept = tuple(parameters), tuple(kept)
-        self.biases = tuple(quantity_name(f, n, "biases") for n in biases)
-        self._read_disturbances(tuple(n.removeprefix(INPUTS) for n in disturbances))
+        self.freed, self.kept = as_names(parameters), as_names(kept)
+        self.biases = tuple(quantity_name(f, n, "biases") for n in as_names(biases))
+        self._read_disturbances(tuple(n.removeprefix(INPUTS) for n in as_names(disturbances)))
         timed = [DURATION] if self.steps else []
         groups = (PARAMETER, self.freed), ("start.", self.kept), (DISTURBANCE, self.disturbances)
         named = (prefix + n for prefix, names in (*groups, (BIAS, self.biases)) for n in names)
@@ -292,7 +293,7 @@ class ExtendedMap(MapAround):
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         """Take one step from each of N states, which must have the same duration."""
-        U = np.asarray(U, float)
+        X, U = points_of(self, X, U)
         (x, constants), h = self.split(X), self.lengths(dt, len(U))
         if self.steps and not (constants[:, 0] == constants[:1, 0]).all():
             raise ValueError("steps_at: expected states with the same duration")

@@ -17,6 +17,7 @@ from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.quantities import Quantities, QuantityTable
 from vioc.names import INPUTS
+from vioc.runs.given import points_of
 from vioc.runs.trajectory import Trajectory
 
 
@@ -121,7 +122,7 @@ class NoisyMap(MapAround):
         return True  # its matrices depend on the step
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
-        X, W = np.asarray(X, float), np.asarray(U, float)
+        X, W = points_of(self, X, U)
         h, k = self.lengths(dt, len(W)), k0 + np.arange(len(W))
         at, t = self._rows(k), self.times(h, k0, t)[:-1]
         ends, multipliers = X.copy(), np.zeros((len(W), len(self.multiplier_names)))

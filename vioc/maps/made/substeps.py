@@ -19,6 +19,7 @@ from vioc.maps.made.stepwise import stepwise
 from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import Kernel, OneStepMap
+from vioc.runs.given import points_of
 from vioc.runs.trajectory import Trajectory
 
 
@@ -127,7 +128,7 @@ class Substeps(MapAround):
         return found
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
-        X, U = np.ascontiguousarray(X, float), np.ascontiguousarray(U, float)
+        X, U = points_of(self, X, U)
         h = self.lengths(dt, len(U))
         t = self.times(h, k0, t)[:-1]
         parts = self._substeps_of(X, U, k0, h, t)

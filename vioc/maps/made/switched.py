@@ -23,7 +23,7 @@ from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.quantities import Quantities, QuantityTable
-from vioc.runs.given import trajectory_of
+from vioc.runs.given import points_of, trajectory_of
 from vioc.runs.steps import times_of
 from vioc.runs.trajectory import Trajectory
 
@@ -187,7 +187,7 @@ class SwitchedMap(MapAround):
         return Trajectory(self, times, x, u, multipliers, k0=k0).on_its_step()
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
-        X, U = np.asarray(X, float), np.asarray(U, float)
+        X, U = points_of(self, X, U)
         lengths, found = self.lengths(dt, len(U)), []
         t = self.times(lengths, k0, t)[:-1]
         for rows, i, first in self._pieces(k0, len(U)):
