@@ -65,9 +65,12 @@ def test_base_parameters_of_a_loop():
     found = base_parameters(vioc.MidpointVI(loop(0.1), 0.01), one.part(0.0, 2.5), "rub")
     assert len(found.values) < 12 and all(found.bodies.values()) and found.apart < 3
     assert found.linear["rub"] == pytest.approx(0.3, rel=0.02)
-    for physical in (True, False):
+    exact = found.base @ vioc.MidpointVI(loop(), 0.01).mechanism.regressor(["rub"]).start
+    assert np.abs((found.values - exact) / found.std).max() < 4
+    assert found.unclear == 1 and "noise hides 1 of 10 combinations" in str(found)
+    for physical in (True, False):  # the noise of this part alone makes 4e-3
         aside = found.validate(one.part(2.5, 4.0), physical)
-        assert max(aside.relative.values()) < 5e-3
+        assert max(aside.relative.values()) < 6e-3
     assert "identifiable combinations" in str(found)
 
 
@@ -366,7 +369,8 @@ def in_units(kg, m, closed, friction=0.0):
 def test_base_parameters_do_not_depend_on_units(closed):
     """Values, physical numbers, deviations, the verdict: in mg and micrometres, t and km."""
     wanted, friction = in_units(1.0, 1.0, closed)
-    assert wanted.apart < 3 and "doubt" not in str(wanted)
+    # the linkage moves too fast for these knots, with errors up to nine deviations
+    assert wanted.apart < 3 and ("doubt: splines" in str(wanted)) == ("doubt" in str(wanted)) == closed
     np.testing.assert_allclose(friction, [0.03, 0.4], rtol=0.2)
     for kg, m in ((1e6, 1e6), (1e-3, 1e-3), (1.0, 1e3)):
         found, again = in_units(kg, m, closed)
@@ -374,7 +378,8 @@ def test_base_parameters_do_not_depend_on_units(closed):
         assert again_parts == parts
         np.testing.assert_allclose(again, friction, rtol=1e-6)
         np.testing.assert_allclose(found.values / found.std, wanted.values / wanted.std, rtol=1e-5, atol=1e-5)
-        assert found.apart == pytest.approx(wanted.apart, rel=1e-3) and "doubt" not in str(found)
+        assert found.apart == pytest.approx(wanted.apart, rel=1e-3)
+        assert found.smoothed == pytest.approx(wanted.smoothed, rel=1e-3)
         units = kg * np.array([1.0, *[m / kg] * 3, *[m**2] * 6])
         for name, numbers in wanted.numbers.items():
             numbers = numbers * units
@@ -390,3 +395,80 @@ def test_knots_are_a_time(knots):
         base_parameters(f, Record.of(run), knots=knots)
     with pytest.raises(ValueError, match="101 samples determine no spline .* take a larger knots="):
         base_parameters(f, Record.of(run), knots=f.dt)
+
+
+def two_joints(kind, error=1.0):
+    """A cart with a pole, or two links of which some have motors."""
+    if kind == "cart-pole":
+        cart = vioc.tx("a", name="cart", mass=error)[
+            vioc.ry("b")[vioc.tz(-0.5, name="bob", mass=0.5 / error)]
+        ]
+        parts, driven = [cart], ("a",)
+    else:
+        links = [vioc.Mass(m * error, (0.02, 0.02, 0.02), (0.0, 0.0, -0.2)) for m in (1.0, 0.5)]
+        parts = [vioc.ry("a", name="upper", mass=links[0])[vioc.tz(-0.5)[vioc.ry("b", mass=links[1])]]]
+        driven = ("a", "b") if kind == "arm" else ("a",)
+    rubs = [vioc.JointDamping(n, vioc.P(f"c{n}", 0.2 * error)) for n in driven]
+    return vioc.System(*parts, vioc.Gravity(0, 0, -G), *rubs, *[vioc.JointForce(n, f"u{n}") for n in driven])
+
+
+def seen(kind, noise, knots, seed=0, fast=1.0):
+    """Return estimates from a noisy record of two joints, and the truth."""
+    true, t, rng = two_joints(kind), np.arange(801) * 0.01, np.random.default_rng(seed)
+    drive = {
+        "ua": lambda t: np.sin(4 * fast * t) + np.sin(1.7 * t),
+        "ub": lambda t: 0.5 * np.sin(3 * fast * t),
+    }
+    drive = {n: drive[n] for n in true.inputs}
+    y = vioc.reference_solution(true, [0.0, 0.3], [0.0, 0.0], t, drive, rtol=1e-9, atol=1e-9)
+    noisy = {n: y[n] + noise * rng.standard_normal(len(t)) for n in "ab"}
+    f, names = vioc.MidpointVI(two_joints(kind, 1.2), 0.01), [f"c{n[1]}" for n in true.inputs]
+    found = base_parameters(f, Record(t, noisy, drive), names, knots=knots)
+    return found, found.base @ vioc.MidpointVI(true, 0.01).mechanism.regressor(names).start
+
+
+@pytest.mark.parametrize("kind", ["cart-pole", "one motor", "arm"])
+def test_joints_without_a_force_and_noise_of_the_motion(kind):
+    """All numbers zero fit an equation without a force; noise of accelerations makes inertias too small."""
+    for noise, knots in ((0.0, 0.05), (1e-5, 0.05), (1e-4, 0.05), (1e-3, 0.1)):
+        found, exact = seen(kind, noise, knots)
+        assert len(exact) == (5 if kind == "cart-pole" else 6 + len(found.linear))
+        assert np.abs((found.values - exact) / found.std).max() < 4 or "doubt: splines" in str(found)
+        np.testing.assert_allclose(found.values, exact, rtol=0, atol=0.06 * np.abs(exact).max())
+
+
+def test_deviations_are_those_of_repeated_records():
+    """The spread of the estimates, and their mean, from records with other noise."""
+    runs = [seen("cart-pole", 2e-4, 0.06, seed) for seed in range(12)]
+    values, std = np.array([r[0].values for r in runs]), np.mean([r[0].std for r in runs], axis=0)
+    spread = values.std(axis=0, ddof=1)
+    assert np.all(spread < 2 * std) and np.all(std < 4 * spread)
+    assert np.abs((values.mean(axis=0) - runs[0][1]) / std).max() < 4 / np.sqrt(12)
+
+
+def test_doubts_of_knots_too_long_and_of_noise():
+    found, exact = seen("arm", 1e-4, 0.2, fast=4.0)
+    assert np.abs((found.values - exact) / found.std).max() > 4 and found.smoothed > 1
+    assert "doubt: splines with knots every 0.2 s smooth the motion" in str(found)
+    found, exact = seen("cart-pole", 3e-3, 0.05)
+    assert found.unclear and "they stay at the model's values; record larger motions" in str(found)
+    assert np.abs((found.values - exact) / found.std).max() < 4
+
+
+def test_rounding_of_times_does_not_decide_on_samples():
+    """At 3 and 7 times the speed the ends of knots are samples but for rounding."""
+
+    def friction(second):
+        mass = vioc.Mass(0.8, (0.01, 0.02, 0.015), (0, 0, -0.3))
+        rubs = vioc.JointDamping("a", vioc.P("c", 0.1 / second))
+        system = vioc.System(
+            vioc.ry("a", mass=mass), vioc.Gravity(0, 0, -G / second**2), rubs, vioc.JointForce("a", "u")
+        )
+        f, t = vioc.MidpointVI(system, 0.005 * second), np.arange(401) * 0.005 * second
+        run = f.rollout(f.initial_state({"a": 0.4}), 2 * np.sin(4 * t[:-1, None] / second) / second**2)
+        noise = 1e-4 * np.random.default_rng(0).standard_normal(401)
+        one = Record(t, {"a": run["a"] + noise}, {"u": run["u.u"]})
+        return base_parameters(f, one, "c", knots=0.05 * second).values[-1] * second
+
+    for second in (3.0, 7.0, 1e3):
+        assert friction(second) == pytest.approx(friction(1.0), rel=1e-6)

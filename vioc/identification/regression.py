@@ -5,7 +5,7 @@ See (ID-12) to (ID-15).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from scipy.linalg import qr, solve_triangular
 from scipy.special import ndtri
 
 from vioc.checks import as_names, as_positive
+from vioc.identification.attenuation import SplineNoise, fit, spline_noise
 from vioc.identification.inertias import consistent
 from vioc.identification.known import by_own_gain, check_forces
 from vioc.identification.physical import TEN, length_of, physical_set
@@ -27,9 +28,10 @@ DEGREE = 5  # degree of splines, so that accelerations are smooth
 RANK = 1e-8  # smaller singular values count as zero, for columns of norm one of trees
 RANK_LOOPS = 1e-5  # the same threshold for samples whose loops are closed up to noise
 DRAWN = 400  # number of random states for the rank of a tree
-REWEIGHTED = 3  # number of fits, each weighted by the previous residuals
 FAR = 3.0  # standard deviations above which a distance is reported
 TIE = 1e-7  # preference for the first of columns of equal norm, so that rounding does not decide
+ROUNDING = 1e-9  # relative differences of times that are rounding
+STEP = 1e-6  # relative step of difference quotients
 SMALL = 1e-6  # smaller relative coefficients are omitted from names
 
 
@@ -38,7 +40,7 @@ class SmoothMotion:
     """Smooth motion fitted to a record: positions, velocities and accelerations.
 
     q, v, a are (N, nq) and include prescribed motions; u (N, nu) are inputs of forces and t (N,) times. The
-    ends of the record are omitted.
+    ends of the record are omitted. `noise` is that of each variable's spline.
     """
 
     t: np.ndarray
@@ -46,6 +48,7 @@ class SmoothMotion:
     v: np.ndarray
     a: np.ndarray
     u: np.ndarray
+    noise: tuple[SplineNoise, ...] = ()
 
 
 def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
@@ -58,12 +61,13 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
     if lacking:
         raise ValueError(f"{record.name}: the regressor needs every configuration, got none of {lacking[0]}")
     t = record.t
-    spans = max(5, round(min((t[-1] - t[0]) / knots, len(t))))  # more than samples cannot be fitted
+    nudge = ROUNDING * (t[-1] - t[0])  # rounding of times shall not decide on knots or samples
+    spans = max(5, round(min((t[-1] - t[0] - nudge) / knots, len(t))))  # more than samples cannot be fitted
     inner = np.linspace(t[0], t[-1], spans + 1)
     ends = np.repeat(inner[[0, -1]], DEGREE)
     places = np.concatenate([ends[:DEGREE], inner, ends[DEGREE:]])
-    keep = (t >= inner[2]) & (t <= inner[-3])
-    rows = []
+    keep = (t >= inner[2] - nudge) & (t <= inner[-3] + nudge)
+    rows, noise = [], []
     for n in variables:
         y, good = record.measured[n], np.isfinite(record.measured[n])
         y = np.unwrap(y[good]) if n in f.wrap else y[good]
@@ -74,6 +78,7 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
                 f"{record.name}: {n}: {len(y)} samples determine no spline with knots every {knots:g} s; "
                 "take a larger knots="
             ) from error
+        noise.append(spline_noise(spline, t[good], y, t[keep]))
         rows.append([spline.derivative(i)(t[keep]) if i else spline(t[keep]) for i in range(3)])
     q, v, a = (np.array([row[i] for row in rows]).T for i in range(3))
     signals = by_name(record.inputs, f.input_names, f"{record.name}: inputs", prefix=INPUTS)
@@ -81,7 +86,7 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
     for i, n in enumerate(f.system.inputs):
         if n in signals:
             U[:, i] = _at_samples(signals[n], t, f"{record.name}: input {n!r}")
-    return SmoothMotion(t[keep], q, v, a, U[keep])
+    return SmoothMotion(t[keep], q, v, a, U[keep], tuple(noise))
 
 
 def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
@@ -146,6 +151,11 @@ class BaseParameters:
     biased : tuple of str
         Variables driven only by an input of unknown gain. The input's noise makes the gain, and with it all
         estimates for these variables, too small, by more than `std`.
+    unclear : int
+        Number of independent combinations of base parameters whose terms are mostly noise of the measured
+        motion. They stay at the model's values; `std` may be too small.
+    smoothed : float
+        Estimated error in deviations because splines smooth the motion, if their residuals show it.
     """
 
     map: OneStepMap
@@ -163,6 +173,8 @@ class BaseParameters:
     columns: np.ndarray = field(repr=False)
     arms: np.ndarray = field(repr=False)
     biased: tuple[str, ...] = ()
+    unclear: int = 0
+    smoothed: float = 0.0
 
     @property
     def std(self) -> np.ndarray:
@@ -209,6 +221,16 @@ class BaseParameters:
                 f"doubt: no bodies have these combinations, the nearest are {self.apart:.1f} deviations off; "
                 "check the model and knots="
             )
+        if self.smoothed > 1:
+            lines.append(
+                f"doubt: splines with knots every {self.knots:g} s smooth the motion, with errors of about "
+                f"{self.smoothed:.1f} deviations; take shorter knots=, or use identify"
+            )
+        if self.unclear:
+            lines.append(
+                f"doubt: the motion's noise hides {self.unclear} of {len(self.names)} combinations; "
+                "they stay at the model's values; record larger motions, or use identify"
+            )
         if self.biased:
             lines.append(
                 f"doubt: an input of unknown gain alone drives {', '.join(self.biased)}: its noise makes "
@@ -225,10 +247,10 @@ def base_parameters(
 ) -> BaseParameters:
     """Estimate the identifiable combinations of a mechanism's inertial parameters.
 
-    The method is linear least squares. Parameters in which forces are linear may be included. All ten
-    inertial parameters of every body are considered, declared or not; other values (lengths, axes) are the
-    model's. Mechanisms may be trees or have loops, whose equations are projected onto the motions that the
-    loops allow.
+    The method is linear least squares, corrected for the noise of the motion in the equations. Parameters in
+    which forces are linear may be included. All ten inertial parameters of every body are considered,
+    declared or not; other values (lengths, axes) are the model's. Mechanisms may be trees or have loops,
+    whose equations are projected onto the motions that the loops allow.
 
     Parameters
     ----------
@@ -258,7 +280,7 @@ def base_parameters(
     regressor = f.mechanism.regressor(linear)
     parts = [motion(f, r, knots) for r in records]
     equations = [regressor(m.q, m.v, m.a, m.u, m.t) for m in parts]
-    length = length_of(regressor.numbers, np.concatenate([e[0] for e in equations]))
+    length = length_of(regressor.numbers, np.concatenate([_terms(regressor, m) for m in parts]))
     whole = np.array([length if f.unit(n) == "m" else 1.0 for n in f.system.variables])
     arms = whole[: len(f.system.dynamic)]
     blocks = [_projected(Y, rest, Dh, arms) for Y, rest, Dh in equations]
@@ -277,19 +299,18 @@ def base_parameters(
     base[np.arange(len(own)), own], base[:, others] = 1.0, K
     if not f.multiplier_names:
         check_forces(W[:, :, own] * arms[:, None], y, f.system.dynamic, RANK)
-    Wb, sizes = W[:, :, own], np.ones(1) if f.multiplier_names else 1 / arms
-    for _ in range(REWEIGHTED):
-        A, b = (Wb / sizes[:, None]).reshape(-1, len(own)), (y / sizes).ravel()
-        Q, R = qr(A, mode="economic")
-        values = solve_triangular(R, Q.T @ b)
-        left = y - Wb @ values
-        freedom = 1 - len(own) / y.size
-        sizes = np.sqrt(np.mean(left**2, axis=0) / max(freedom, 1e-3))
-        sizes = np.full_like(sizes, np.sqrt(np.mean(sizes**2))) if f.multiplier_names else sizes
-    inverse = solve_triangular(R, np.eye(len(own)))
-    physical, numbers, apart = physical_set(
-        regressor, base, values, R, length, _reach(W / sizes[:, None], y / sizes)
+    found = fit(
+        [np.dstack([b[0][:, :, own], b[1]]) for b in blocks],
+        [m.noise for m in parts],
+        [_changes(regressor, m, arms, whole, own, e[2]) for m, e in zip(parts, equations, strict=True)],
+        base @ regressor.start,
+        bool(f.multiplier_names),
     )
+    std = np.sqrt(np.diag(found.covariance))
+    variances, V = np.linalg.eigh(found.covariance / np.outer(std, std))
+    R = (V / np.sqrt(np.maximum(variances, np.finfo(float).eps * variances[-1]))).T / std
+    reach = _reach(W / found.sizes[:, None], y / found.sizes)
+    physical, numbers, apart = physical_set(regressor, base, found.values, R, length, reach)
     names = [_combination(*row, regressor.names) for row in zip(own, base, shares, strict=True)]
     columns = np.zeros((W.shape[2], len(own)))
     columns[own, np.arange(len(own))] = 1.0
@@ -301,20 +322,33 @@ def base_parameters(
     return BaseParameters(
         map=f,
         names=tuple(names),
-        values=values,
-        covariance=inverse @ inverse.T,
+        values=found.values,
+        covariance=found.covariance,
         numbers=numbers,
         linear=dict(zip(linear, map(float, physical[10 * len(regressor.bodies) :]), strict=True)),
         base=base,
         physical=physical,
         apart=apart,
-        deviations=dict(zip(rows, map(float, sizes), strict=True)),
+        unclear=found.unclear,
+        smoothed=found.smoothed,
+        deviations=dict(zip(rows, map(float, found.deviations), strict=True)),
         knots=knots,
         regressor=regressor,
         columns=columns,
         arms=arms,
         biased=by_own_gain(regressor, parts, y, f.system.dynamic) if not f.multiplier_names else (),
     )
+
+
+def _terms(regressor: Any, m: SmoothMotion) -> np.ndarray:
+    """Return the regressor's terms of weights and of single accelerations.
+
+    They are (N, nq, n), at some samples. Their sum is zero for bodies that no force moves.
+    """
+    some = slice(None, None, 1 + len(m.t) // DRAWN)
+    q, a, u, t = m.q[some], m.a[some], m.u[some], m.t[some]
+    rest = regressor(q, 0 * q, 0 * q, u, t)[0]
+    return np.concatenate([rest, *[regressor(q, 0 * q, a * e, u, t)[0] - rest for e in np.eye(q.shape[1])]])
 
 
 def _projected(
@@ -329,6 +363,36 @@ def _projected(
     Y, rest = Y[:, :nd], rest[:, :nd]
     N = _left(Dh[:, :, :nd] * arms)
     return (Y, -rest) if N is None else (N * arms @ Y, -np.einsum("kij,kj->ki", N * arms, rest))
+
+
+def _changes(
+    regressor: Any, m: SmoothMotion, arms: np.ndarray, whole: np.ndarray, own: np.ndarray, Dh: np.ndarray
+) -> Callable[[int], np.ndarray]:
+    """Return a function for derivatives of the equations by a variable's motion.
+
+    For the number of a variable it returns those of [W, y] (3, N, r, n + 1) by position, velocity and
+    acceleration: difference quotients. Dh are the constraints' derivatives along the motion.
+    """
+    motions, nd = (m.q, m.v, m.a), len(arms)
+    sizes = [1.0, *(np.abs(x / whole).max() or 1.0 for x in motions[1:])]
+    at = _left(Dh[:, :, :nd] * arms)
+
+    def moved(by: int, i: int, step: float) -> np.ndarray:
+        changed = list(motions)
+        changed[by] = changed[by] + step * np.eye(len(whole))[i]
+        Y, rest, Dh = regressor(*changed, m.u, m.t)
+        W, y = _projected(Y, rest, Dh, arms)
+        E = np.dstack([W[:, :, own], y])
+        N = _left(Dh[:, :, :nd] * arms)  # turned to the basis along the motion, which is arbitrary
+        return E if at is None or N is None else at @ np.swapaxes(N, 1, 2) @ E
+
+    fixed = moved(0, 0, 0.0)
+
+    def change(i: int) -> np.ndarray:
+        steps = STEP * whole[i] * np.array(sizes)
+        return np.array([(moved(k, i, step) - fixed) / step for k, step in enumerate(steps)])
+
+    return change
 
 
 def _weights(regressor: Any, length: float) -> np.ndarray:
