@@ -548,12 +548,46 @@ class TestCompilersThatDoNotWork:
 
     @pytest.mark.parametrize(
         ("text", "reason"),
-        [("exit 0", "does not tell its version"), ("exit 1", "does not tell its version")],
+        [
+            ("exit 0", "does not tell its version"),
+            ("exit 1", "does not tell its version"),
+            (
+                f'case "$*" in *--version*) exec {REAL} "$@";; *) {NO_HEADERS};; esac',
+                "does not read C: fatal error: math.h: No such file",
+            ),
+        ],
     )
     def test_a_command_that_is_no_compiler(self, text, reason, compiler_of):
         compiler_of("", text=text)
         (remark,) = use("auto")[1]
         assert reason in remark
+
+    @pytest.mark.parametrize("chosen", ["/no/such/cc", " ", "/tmp", "cc; echo hi"])
+    def test_a_command_that_names_no_program(self, chosen, monkeypatch):
+        monkeypatch.setenv("CC", chosen)
+        (remark,) = use("auto")[1]
+        assert f"CC = {chosen!r} of the environment names no program" in remark
+
+    def test_a_library_without_the_functions_is_not_kept(self, compiler_of, monkeypatch, cache):
+        other = 'while [ "$1" != -o ]; do shift; done; echo "int other;" | '
+        compiler_of(f'exec {REAL} "$@"', other + f'{REAL} -shared -fPIC -x c - -o "$2"; exit 0')
+        f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.02, backend="compiled")
+        x0 = f.initial_state({"theta": 1.0})
+        with pytest.raises(CompileError, match="cannot be loaded: no functions in it"):
+            f.rollout(x0, steps=10)
+        assert not list(cache.entries())
+
+    def test_a_library_without_the_functions_that_was_kept_is_made_again(self, cache):
+        program = NativeProgram(counter, "counter", "other")
+        folder = cache.directory / program.key
+        folder.mkdir(parents=True)
+        library = folder / "library.so"
+        source = folder / "other.c"
+        source.write_text("int other;")
+        subprocess.run([REAL, "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+        sound = hashlib.sha256(library.read_bytes()).hexdigest()
+        (folder / "note.json").write_text(json.dumps({"title": "counter", "sha256": sound, "made": 0.0}))
+        assert program([np.zeros(2), np.zeros(1), np.zeros(1)])[2][0] == 1.0
 
     def test_a_command_with_an_open_quote(self, monkeypatch):
         monkeypatch.setenv("CC", "gcc '-O2")
@@ -602,6 +636,7 @@ class TestErrors:
         with pytest.raises(ModelError, match="compiled"):
             vioc.MidpointVI(vioc.models.load("pendulum"), 0.01, backend="compild")
 
+    @pytest.mark.filterwarnings("ignore:nothing is compiled")  # said once in a process
     def test_no_compiler(self, monkeypatch):
         monkeypatch.setenv("CC", "no-such-compiler")
         with pytest.raises(CompileError, match="CC"):

@@ -218,6 +218,12 @@ def skater():
     return f, equilibrium(f), Measurement(f, {"x": 1e-6, "v.y": 1e-6})
 
 
+def test_the_filter_names_what_drifts_and_what_it_drifts_by(skater):
+    f, still, _ = skater
+    with pytest.raises(OptimizationError, match=r"eigenvalues 1 \(of y\), 1 \(of p\.y\); .*disregard"):
+        kalman(f, still, Measurement(f, {"x": 1e-6}), W=1e-6)
+
+
 def test_the_filter_names_what_sensors_do_not_see(skater):
     f, still, sensors = skater
     assert observability(f, still, ["x", "v.y"]).combinations() == [{"y": 1.0}]

@@ -141,7 +141,9 @@ def test_filter_is_least_squares():
 
 def test_what_cannot_be_seen_is_said(pole):
     f, eq, _ = pole
-    with pytest.raises(OptimizationError, match=r"do not see the eigenvalues 1 \(of x\); .*disregard"):
+    with pytest.raises(
+        OptimizationError, match=r"do not see the eigenvalues 1 \(of x\), 1 \(of p\.x.*\); .*disregard"
+    ):
         kalman(f, eq, Measurement(f, {"theta": 1e-4}), 1e-5)
     with pytest.raises(OptimizationError, match="no process noise excites .* give process noise W"):
         kalman(f, eq, sensors(f), 0.0)

@@ -534,3 +534,26 @@ def test_what_dmoc_chose_is_free_when_it_is_refined():
     limited = optimize(f, cost, method="dmoc", rate={"u.u": 50.0}, **how)
     with pytest.raises(ValueError, match="no limits on rates"):
         limited.refine(2)
+
+
+@pytest.mark.parametrize("dt", [0.05, 0.01])
+def test_a_guess_of_another_step_is_a_guess_of_every_method(dt):
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    g = f.with_dt(dt)
+    x0 = f.initial_state({f.state_names[1]: 0.3})
+    other = optimize(g, quadratic(g, Q=1.0, R=0.1), x0=x0, steps=round(0.2 / dt))
+    cost = quadratic(f, Q=1.0, R=0.1)
+    by = [optimize(f, cost, other, method=m).cost for m in ("projection", "shooting", "dmoc")]
+    np.testing.assert_allclose(by, by[0], rtol=1e-6)
+    line = other.trajectory.resample(0.02, by="line")
+    assert optimize(line.map, cost.on(line.map) if hasattr(cost, "on") else cost, line).converged
+
+
+@pytest.mark.parametrize("method", ["shooting", "dmoc"])
+def test_a_map_without_inputs_has_a_motion_or_none(method):
+    f = vioc.MidpointVI(vioc.System(vioc.tx("x", mass=1.0)), 0.02)
+    cost, x0 = quadratic(f, Q=1.0), f.state(x=1.0)
+    found = optimize(f, cost, x0=x0, steps=5, method=method)
+    assert found.converged and found["x"][-1] == pytest.approx(1.0)
+    with pytest.raises(OptimizationError, match="infeasible"):
+        optimize(f, cost, x0=x0, steps=5, final=f.state(x=2.0), method=method)

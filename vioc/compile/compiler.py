@@ -128,7 +128,7 @@ def find_compiler() -> Compiler | None:
     Warns
     -----
     RuntimeWarning
-        Once, if there is a compiler and none works.
+        Once, if CC is given or there is a compiler, and none works.
     """
     found, trouble = _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
     if trouble and trouble not in _said:
@@ -142,9 +142,9 @@ def require_compiler() -> Compiler:
     chosen = os.environ.get("CC", "")
     found, trouble = _find(chosen, os.environ.get("PATH", ""))
     if found is None:
-        absent = f"CC = {chosen!r} of the environment fails" if chosen else "neither cc, gcc nor clang works"
         raise CompileError(
-            f"no C compiler: {trouble or absent}. pip install 'vioc[compiler]' brings one; have CC name "
+            f"no C compiler: {trouble or 'neither cc, gcc nor clang works'}. pip install "
+            "'vioc[compiler]' brings one; have CC name "
             'another, or use backend="virtual", which needs none'
         )
     return found
@@ -153,29 +153,27 @@ def require_compiler() -> Compiler:
 @lru_cache(maxsize=8)
 def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
     """Return the first C compiler that works, and why the first one found fails.
-    The compiler is None if none works. The reason is "" if a compiler works or none is found.
+    The compiler is None if none works. The reason is "" if a compiler works, or if none is chosen or found.
     """
     own = [] if importlib.util.find_spec(PACKAGE) is None else [[sys.executable, "-m", PACKAGE, "cc"]]
     try:
         commands = [shlex.split(chosen)] if chosen else [*([name] for name in CANDIDATES), *own]
     except ValueError as error:
         return None, f"CC = {chosen!r} of the environment is no command: {error}"
-    troubles = []
+    trouble = f"CC = {chosen!r} of the environment names no program" if chosen else ""
     for words in commands:
         if not words or shutil.which(words[0]) is None:
             continue
+        reason = ""
         for extra in ((NATIVE,), ()):
-            identity = _identify([*words, *extra])
-            if not identity:
-                troubles.append(f"{' '.join(words)} is no C compiler: it does not tell its version")
-                continue
-            compiler = Compiler((*words, *extra, *FLAGS), identity)
             try:
+                compiler = Compiler((*words, *extra, *FLAGS), _identify([*words, *extra]))
                 compiler.try_out()
                 return compiler, ""
-            except (CompileError, OSError) as error:
-                troubles.append(str(error))
-    return None, troubles[0] if troubles else ""
+            except (CompileError, OSError, subprocess.TimeoutExpired) as error:
+                reason = str(error)  # without the flag, which not every compiler knows
+        trouble = trouble if trouble and not chosen else reason
+    return None, trouble
 
 
 def _run(command: Sequence[str], timeout: float | None, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -213,13 +211,16 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def _identify(command: list[str]) -> str:
-    """Return the version and target processor of a compiler; "" if the command fails."""
-    try:
-        version = _run([*command, "--version"], 60)
-        verbose = _run([*command, "-E", "-v", "-x", "c", "-"], 60)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    if version.returncode or verbose.returncode or not version.stdout.strip():
-        return ""
+    """Return the version and target of a compiler; raise `CompileError` if it fails."""
+    told = []
+    for flags, does in ((("--version",), "tell its version"), (("-E", "-v", "-x", "c", "-"), "read C")):
+        done = _run([*command, *flags], 60)
+        told.append(done)
+        if done.returncode or (len(told) == 1 and not done.stdout.strip()):
+            lines = done.stderr.splitlines()
+            lines = [line for line in lines if "error" in line] or lines
+            said = ": " * bool(lines) + " ".join(" ".join(lines).split())[-2000:]
+            raise CompileError(f"{' '.join(command)} is no C compiler: it does not {does}{said}. {ADVICE}")
+    version, verbose = told
     target = [line.strip() for line in verbose.stderr.splitlines() if "cc1" in line or "Target" in line]
     return "\n".join([version.stdout.splitlines()[0], *target, *FLAGS])

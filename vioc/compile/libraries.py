@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vioc.compile.compiler import Compiler, require_compiler
+from vioc.compile.compiler import ADVICE, Compiler, require_compiler
 from vioc.compile.disk_cache import Cache
 from vioc.errors import CompileError
 from vioc.progress import Progress
@@ -70,10 +70,17 @@ def load_keyed(key: str, title: str, texts, compiler: Compiler) -> ctypes.CDLL:
     """Load the library with a cache key; compile it first if it is not in the cache.
     The function `texts` returns the C sources.
     """
+    mark = f"vioc_{key}"  # of these sources, so that no other library passes for theirs
+    marked = f'__attribute__((visibility("default"))) const char {mark} = 1;\n'
+
+    def load(path: Path) -> ctypes.CDLL:
+        if not path.exists() or mark.encode() not in path.read_bytes():  # a path cannot be loaded twice
+            raise CompileError(f"{compiler.name} wrote what cannot be loaded: no functions in it. {ADVICE}")
+        return compiler.load(path)
 
     def build(target: Path) -> None:
         paths = []
-        for i, text in enumerate(texts()):
+        for i, text in enumerate([*texts(), marked]):
             paths.append(target.with_name(f"part{i}.c"))
             paths[-1].write_text(text, "utf-8")
         with Progress(f"compiling {title}"):
@@ -81,15 +88,15 @@ def load_keyed(key: str, title: str, texts, compiler: Compiler) -> ctypes.CDLL:
         for path in paths:
             path.unlink()
         if sys.platform != "win32":  # there a loaded library cannot be moved into the cache
-            compiler.load(target)
+            load(target)
 
     kept = Cache()
     path = kept.get(key, title, build)
     if path not in _loaded:
         try:
-            _loaded[path] = compiler.load(path)
+            _loaded[path] = load(path)
         except CompileError:  # cached by a process that did not load it
             kept.discard(key)
             path = kept.get(key, title, build)
-            _loaded[path] = compiler.load(path)
+            _loaded[path] = load(path)
     return _loaded[path]

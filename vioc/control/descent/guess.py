@@ -12,6 +12,7 @@ import numpy as np
 from vioc.checks import check_rows
 from vioc.control.descent.local_model import Weights
 from vioc.control.descent.projection import project, projection_gains
+from vioc.control.problem.result import off_branch
 from vioc.control.problem.sizes import Sizes
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
@@ -123,7 +124,8 @@ def guess_trajectory(
     """
     k0 = 0
     if isinstance(guess, Trajectory):
-        if guess.map is f and (x0 is None or np.array_equal(x0, guess.x[0])):
+        same = guess.map is f and (x0 is None or np.array_equal(x0, guess.x[0]))
+        if same and not off_branch(guess):  # an interpolated motion is a curve only
             return guess
         guess, k0 = (guess.x, guess.u), guess.k0
     if isinstance(guess, tuple):
