@@ -160,8 +160,9 @@ def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.nda
     Shapes (N, n, n), (N, n, m). `found` are linearizations for slightly different step lengths. A derivative
     changes in proportion to the step length; rounding noise changes completely. If a state's row of A - I and
     B is noise at all N steps, the state is conserved (a momentum that no force changes); if its column of A -
-    I is noise, nothing depends on the state. A single entry is noise only if it changes by `WHOLE`. Magnitudes alone cannot distinguish noise from weak couplings,
-    and rank decisions, which scale each state by its motion, would count noise.
+    I is noise, nothing depends on the state. A single entry is noise only if it changes by `WHOLE`.
+    Magnitudes alone cannot distinguish noise from weak couplings, and rank decisions, which scale each state
+    by its motion, would count noise.
     """
     n = found[0].A.shape[1]
     A, *others = (lin.A - np.eye(n) for lin in found)
