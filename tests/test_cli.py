@@ -365,7 +365,8 @@ def test_the_newest_of_many_libraries(vioc_prints, monkeypatch):
 
 def test_without_a_compiler(vioc_prints, vioc_fails, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
-    assert "none found" in vioc_prints("cache")
+    with pytest.warns(RuntimeWarning, match="CC = 'no-such-compiler' of the environment names no program"):
+        assert "none found" in vioc_prints("cache")
     assert "no-such-compiler" in vioc_fails("simulate", "pendulum", "--backend", "compiled")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_count
+from vioc.checks import as_value
 
 SAME = 1e-9  # relative difference up to which step lengths are equal
 
@@ -33,10 +33,10 @@ def times_of(lengths: np.ndarray, k0: int, own: float, begins: np.ndarray | None
     """
     if begins is not None and len(begins):
         return np.append(begins, begins[-1] + lengths[-1])
-    k0 = as_count(k0, "index of the first step", 0)
+    first = as_value(k0, "index of the first step")  # steps of other lengths begin at fractions
     if len(lengths) and (lengths == lengths[0]).all():  # k dt, not a sum of N roundings
-        return (k0 + np.arange(len(lengths) + 1)) * lengths[0]
-    return k0 * own + np.concatenate([[0.0], np.cumsum(lengths)])
+        return (first + np.arange(len(lengths) + 1)) * lengths[0]
+    return first * own + np.concatenate([[0.0], np.cumsum(lengths)])
 
 
 def same_steps(got: Any, expected: Any) -> bool:
