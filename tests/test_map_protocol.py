@@ -451,7 +451,7 @@ MADE = (
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_steps_take_real_states_and_whole_indices(make):
+def test_steps_take_real_states_and_indices(make):
     f = make(MidpointVI(load("cart_pole"), 0.02))
     X, U = np.full((3, f.nx), 0.1), np.zeros((3, f.nu))
     for x, u, words in (
@@ -467,8 +467,8 @@ def test_steps_take_real_states_and_whole_indices(make):
     ):
         with pytest.raises(ValueError, match=words):
             f.steps_at(x, u)
-    for k in (-1, 1.5, np.nan, np.inf, 1j, np.ma.masked, "3", True, np.arange(2), {}):
+    for k in (-1, np.nan, np.inf, 1j, np.ma.masked, "3", True, np.arange(2), {}):
         for call in (f.step, f.linearize, lambda x, u, k: f.rollout(x, u[None], k0=k)):
-            with pytest.raises(ValueError, match="expected a whole number >= 0, got"):
+            with pytest.raises(ValueError, match="index of the first step: expected a number"):
                 call(X[0], U[0], k=k)
     assert np.array_equal(f.step(X[0], U[0], np.int64(2)), f.step(X[0], U[0], 2))

@@ -34,6 +34,8 @@ def times_of(lengths: np.ndarray, k0: int, own: float, begins: np.ndarray | None
     if begins is not None and len(begins):
         return np.append(begins, begins[-1] + lengths[-1])
     first = as_value(k0, "index of the first step")  # steps of other lengths begin at fractions
+    if not 0 <= first < np.inf:
+        raise ValueError(f"index of the first step: expected a number >= 0, got {k0!r}")
     if len(lengths) and (lengths == lengths[0]).all():  # k dt, not a sum of N roundings
         return (first + np.arange(len(lengths) + 1)) * lengths[0]
     return first * own + np.concatenate([[0.0], np.cumsum(lengths)])
