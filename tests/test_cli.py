@@ -81,6 +81,12 @@ def test_public_names_are_imported_when_they_are_used(package):
         getattr(door, "nothing")  # noqa: B009 - the name is what is tested
 
 
+def test_a_map_has_substeps_after_a_plain_import():
+    """Maps made of others are imported when they are used, and `substeps` is one of their uses."""
+    code = "import vioc; print(vioc.MidpointVI(vioc.models.load('pendulum'), 0.1).substeps(4).n)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "4\n"
+
+
 @pytest.mark.parametrize("command", ["info", "simulate", "linearize", "demo"])
 def test_help_has_examples(command, capsys):
     with pytest.raises(SystemExit) as stop:
