@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr, schur
 
-from vioc.checks import as_floats, finite
+from vioc.checks import as_floats
 from vioc.control.analysis.circle import natural_units
 
 TOLERANCE = 1e-9  # relative singular values below it count as zero
 LONGEST = 10  # doublings of the step in the staircase: up to 1024 steps
 ROUNDING = 1e-13  # relative size below which rows of a factor are rounding
 UNSETTLED = 1e-6  # modes closer to the unit circle than this do not settle by themselves
-GROWTH = 1e6  # growth of the fastest mode above which longer steps hide modes that do not grow
+GROWTH = 1e6  # |A^p|/|A| above which longer steps hide modes that do not grow
 
 
 def controllability_matrix(A: np.ndarray, B: np.ndarray) -> np.ndarray:
@@ -140,26 +140,23 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
     n = len(A)
     if n == 0:
         return Subspace(np.zeros((0, 0)), np.zeros((0, 0)), np.inf, 0.0)
-    units, A, B = _in_natural_units(A, B)
-    powers, factors, fastest = [A], [_unit_columns(B)], np.abs(np.linalg.eigvals(A)).max()
-    for doubling in range(1, LONGEST + 1):
+    powers, factors = [A], [_unit_columns(B)]
+    for _ in range(LONGEST):
         power, factor = (
             powers[-1] @ powers[-1],
             compressed(np.hstack([powers[-1] @ factors[-1], factors[-1]])),
         )
-        if fastest ** (2.0**doubling - 1) > GROWTH or not (finite(power) and finite(factor)):
+        if not np.linalg.norm(power) <= GROWTH * np.linalg.norm(A):
             break
         powers.append(power)
         factors.append(factor)
-    rows = [_row_sizes(L) for L in factors]  # scaling by the inputs' effect on each state cancels units
-    moved = np.any([there for _, there in rows], axis=0)  # long chains grow until their end seems rounding
-    scale = np.where(moved, np.linalg.norm(factors[-1], axis=1), 1.0)
+    scale, moved = _row_sizes(factors[-1])  # scaling by the inputs' effect on each state cancels units
     balanced = (
         (M * (scale * moved) / scale[:, None], L / scale[:, None])
         for M, L in zip(powers, factors, strict=True)
     )
     best = max((_stairs(M, L, tolerance) for M, L in balanced), key=_clarity)
-    return _completed((units * scale * moved)[:, None] * best.basis, best)
+    return _completed((scale * moved)[:, None] * best.basis, best)
 
 
 def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
@@ -202,14 +199,13 @@ def reached(
     N = len(A)
     if N == 0 or len(B) != N:
         raise ValueError(f"expected N >= 1 matrices A and as many B, got {N} and {len(B)}")
-    units, A, B = _in_natural_units(np.asarray(A, float), np.asarray(B, float))
     found = []
     for count in (1, 2, 4, 8):
         if count <= N:
             cuts = np.linspace(0, N, count + 1).round().astype(int)
             found.append(_stretches(A, B, cuts, tolerance))
     best = max(found, key=_clarity)
-    return _completed(units[:, None] * best.basis, best)
+    return _completed(best.basis, best)
 
 
 def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
@@ -227,16 +223,6 @@ def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
         basis, kept, rejected = _range(np.hstack(parts) if parts else basis, tolerance)
         basis, accepted = _orthonormal((scale * there)[:, None] * basis), min(accepted, kept)
     return Subspace(basis, basis[:, :0], accepted, rejected)
-
-
-def _in_natural_units(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return natural units of the states, and A and B in natural units.
-    A is (..., n, n), B (..., n, m): one matrix each, or one for each step.
-    """
-    n, m = B.shape[-2:]
-    sizes = np.abs(np.concatenate([A, B], axis=-1)).reshape(-1, n, n + m).max(axis=0)
-    units, pushes = np.split(natural_units(np.vstack([sizes, np.zeros((m, n + m))])), [n])
-    return units, A * units / units[:, None], B * pushes / units[:, None]
 
 
 def compressed(L: np.ndarray) -> np.ndarray:

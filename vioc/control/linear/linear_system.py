@@ -26,7 +26,6 @@ CLOSED = 1e-8  # largest distance of a periodic trajectory's end from its start,
 NEARBY = (1e-6, -2.3e-6, 3.7e-6, -5.9e-6, 7.1e-6, -8.3e-6, 1.3e-5, -1.7e-5)
 FEW = 3  # changes used along a trajectory, which has many steps
 SMOOTH = 1e-3  # largest relative change of a derivative that is not rounding
-WHOLE = 0.3  # relative change of a derivative that is nothing but rounding
 
 
 @dataclass(frozen=True)
@@ -160,28 +159,23 @@ def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.nda
     Shapes (N, n, n), (N, n, m). `found` are linearizations for slightly different step lengths. A derivative
     changes in proportion to the step length; rounding noise changes completely. If a state's row of A - I and
     B is noise at all N steps, the state is conserved (a momentum that no force changes); if its column of A -
-    I is noise, nothing depends on the state. A single entry is noise only if it changes by `WHOLE`.
-    Magnitudes alone cannot distinguish noise from weak couplings, and rank decisions, which scale each state
-    by its motion, would count noise.
+    I is noise, nothing depends on the state. Magnitudes alone cannot distinguish noise from weak couplings,
+    and rank decisions, which scale each state by its motion, would count noise.
     """
     n = found[0].A.shape[1]
     A, *others = (lin.A - np.eye(n) for lin in found)
     by_state = _is_rounding(A, others)
     by_input = _is_rounding(found[0].B, [lin.B for lin in found[1:]])
     kept = np.logical_not(by_state.all(axis=1) & by_input.all(axis=1))
-    own, pushes = (
-        _is_rounding(A, others, WHOLE),
-        _is_rounding(found[0].B, [lin.B for lin in found[1:]], WHOLE),
-    )
-    A = np.where(kept[:, None] & ~by_state.all(axis=0) & ~own, A, 0.0) + np.eye(n)
-    return A, np.where(kept[:, None] & ~pushes, found[0].B, 0.0)
+    A = np.where(kept[:, None] & ~by_state.all(axis=0), A, 0.0) + np.eye(n)
+    return A, np.where(kept[:, None], found[0].B, 0.0)
 
 
-def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray], least: float = SMOOTH) -> np.ndarray:
+def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
     """Return a mask (n, m) of derivatives that are 0 or rounding noise at all steps."""
     size = np.abs(first).max(axis=0)
     change = np.max([np.abs(other - first).max(axis=0) for other in others], axis=0)
-    return np.asarray((change > least * size) | (size == 0))
+    return np.asarray((change > SMOOTH * size) | (size == 0))
 
 
 def _stretched(run: Trajectory, by: float) -> Trajectory:
