@@ -1,4 +1,7 @@
-"""Optimizers in other units: the same verdicts and the same optima, in whatever units a problem is posed.
+"""Optimizers in other units: the same verdicts and the same optima in eight systems of units.
+
+Most of these systems differ by powers of 1000, to which the optimizers round their sizes; in others a task
+with several optima can end at another one.
 
 More than a hundred tasks: six mechanisms, every method with what it takes (limits of inputs and along the
 path, ends, free starts, times and parameters), each in eight other systems of units and with its cost times

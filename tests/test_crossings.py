@@ -59,9 +59,9 @@ def test_boxes_and_hulls_leap_seldom_and_not_in_silence(kind, name, recwarn):
     assert not told or (kind, name) == (MaximalVI, "hull")
 
 
-def swing(kind, dt, arm=1.2):
+def swing(kind, dt, arm=1.2, inertia=1e-3):
     """Pendulum under a pivot at 1 m whose mass reaches the ground at 0.5857 rad."""
-    arms = vioc.tz(1.0)[vioc.ry("a")[vioc.tz(-arm, name="b", mass=Mass(1.0, (1e-3, 1e-3, 1e-3)))]]
+    arms = vioc.tz(1.0)[vioc.ry("a")[vioc.tz(-arm, name="b", mass=Mass(1.0, (inertia,) * 3))]]
     ground = vioc.Contact("b", friction=0.3, name="ground")
     return kind(System(arms, vioc.Gravity(0, 0, -9.81), ground), dt)
 
@@ -81,6 +81,14 @@ def test_a_pendulum_that_passes_through_the_ground_warns():
     f = swing(ContactVI, 0.2)
     with pytest.warns(CrossingWarning, match="ground is crossed within a step"):
         f.rollout(f.initial_state({"a": 1.2}, {"a": -10.0}), steps=5)
+
+
+def test_a_mass_on_an_arc_through_the_ground_warns_in_maximal_coordinates():
+    """The chord between its positions stays above the ground."""
+    f = swing(MaximalVI, 0.1, inertia=1.0)
+    with pytest.warns(CrossingWarning, match=r"ground is crossed within .* but (0\.2|0\.19\d*) m below"):
+        run = f.rollout(f.initial_state({"a": 0.65}, {"a": -12.0}), steps=1)
+    assert run["gap.ground"].min() > 0.01
 
 
 @pytest.mark.filterwarnings("error::vioc.errors.CrossingWarning")

@@ -370,7 +370,7 @@ def test_a_run_with_a_prescribed_motion_is_a_record():
 
 
 def test_signals_of_a_record_hide_nothing(f):
-    """What lies under a mask, or beside the real line, is no input that acted."""
+    """Masked entries and imaginary parts of inputs are refused."""
     given = record()
     n, u = "torque", np.ones(len(given.t) - 1)
     wrong = {

@@ -49,7 +49,7 @@ class Crossing(NamedTuple):
 
 
 def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
-    """Issue a `CrossingWarning` if bodies pass through each other, or angles jump over limits.
+    """Issue a `CrossingWarning` if bodies pass through each other or the ground, or angles over limits.
     This happens within a step, between two samples of a trajectory.
     """
     found = sorted(found, key=lambda c: c.step)
@@ -192,19 +192,20 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
 
 
 def crossed_grounds(
-    f: SmoothedMap, run: Trajectory, moved: np.ndarray, between: Callable[..., np.ndarray]
+    f: SmoothedMap, run: Trajectory, motions: Callable[..., np.ndarray], between: Callable[..., np.ndarray]
 ) -> Iterator[Crossing]:
     """Yield the contacts with the ground or a terrain that are deep in it between two samples.
 
-    Only steps in which a coordinate changes by more than `FAR` are tested. `moved` (N,) is the largest change
-    in each step, rad or natural lengths, and `between` returns states on the way between two samples.
+    Only steps in which a coordinate changes by more than `FAR` are tested. `motions` returns the largest
+    change in each step (N,), rad or natural lengths, and `between` states on the way between two samples.
     """
     items = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     names = {n + part for n, item in items if _with_ground(item) for part in item.parts()}
     wanted = [(i, t.name) for i, t in enumerate(t for t in f.meetings if not t.placed) if t.name in names]
-    far = np.flatnonzero(moved > FAR)
-    if not len(far) or not wanted:
+    if not wanted:
         return
+    moved = motions(run.x)
+    far = np.flatnonzero(moved > FAR)
     columns = [i for i, _ in wanted]
     depth = np.zeros((len(moved), len(wanted)))
     for k in map(int, far):

@@ -135,7 +135,7 @@ class SmoothedMap(KernelMap):
         gaps = zip((t.name for t in self.meetings), self.gaps(run.x[0]), strict=True)
         yield from crossed_spheres(self, run, dict(gaps))
         yield from crossed_shapes(self, run)
-        yield from crossed_grounds(self, run, self._motions(run.x), self._between)
+        yield from crossed_grounds(self, run, self._motions, self._between)
 
     def _relaxed_step(self) -> RelaxedStep | None:
         refuse_polytopes(self.system, "there are no equations along a trajectory of")
