@@ -63,6 +63,9 @@ class Mechanism:
         Leading states of which two successive samples determine all other states, if there are such.
     behind : q0, q1, u, k -> x; or None
         `OneStepMap.state_from_configurations`.
+    recovery : () -> CasADi function or None
+        The states that `behind` adds to the configuration q1, as a function of (q0, q1, u, t, dt, parameters)
+        with the time t at the start of the step.
     inertias : () -> dict of str to SX
         The ten inertial parameters of each rigid body in ``symbols.parameters``, by its frame's name: mass,
         centre of mass (3) and inertia about it, Ixx, Iyy, Izz, Ixy, Ixz, Iyz, in the frame's axes.
@@ -94,6 +97,7 @@ class Mechanism:
     impulse_behind: float = 0.0
     configurations: tuple[str, ...] = ()
     behind: Callable[[Any, Any, Any, int], np.ndarray] | None = None
+    recovery: Callable[[], ca.Function | None] = nothing
     inertias: Callable[[], Mapping[str, ca.SX]] = dict
     regressor: Callable[..., Any] = no_regressor
     implicit: Implicit | None = None

@@ -271,17 +271,13 @@ def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitt
     They are (q0, q1, u, t) -> other states, and (q0, q1) -> q1 the short way round from q0.
     """
     f = step.map
-    q0, q1 = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq)
-    solved = {j: i for i, j in enumerate(step.states)}
-    rest = step.after[nq : f.nx]
-    if solved.keys() >= set(range(nq)):
-        at = ca.vertcat(*(step.d[solved[j]] for j in range(nq)))
-        rest = ca.substitute(rest, ca.vertcat(at, step.x[:nq]), ca.vertcat(q1 - q0, q0))
-    if ca.depends_on(rest, ca.vertcat(step.x, step.d)):
+    q0, q1, recovery = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq), f.mechanism.recovery()
+    if recovery is None:
         raise ValueError(
             f"observer: the state of {type(f).__name__} does not follow from two configurations and the "
             "input between them by a formula that can be written in C; use a Kalman filter"
         )
+    rest = recovery(q0, q1, step.u, step.t, f.dt, f.theta)
     given = dict(q0=q0, q1=q1, u=step.u, t=step.t)
     text = "the states behind the configurations q1"
     found = _expression("recover", text, precision, {"rest": ca.densify(rest)}, **given)

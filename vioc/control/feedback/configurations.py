@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
 from vioc.control.feedback.measurement import Measurement
+from vioc.control.regulators.formulas import Measured, ObserverFormula
 from vioc.maps.protocol import OneStepMap
 
 
@@ -96,6 +98,34 @@ class ConfigurationObserver:
     def predict(self, k: int, estimate: ConfigurationEstimate, u: np.ndarray) -> ConfigurationEstimate:
         """Store the input of step k, for the state estimate at the next measurement."""
         return estimate._replace(u=u)
+
+    def formula(self) -> ObserverFormula | None:
+        """Return the observer as a symbolic expression.
+        Return None if the momentum has no formula.
+        """
+        f, nq = self.map, len(self.measurement.names)
+        recovery = f.mechanism.recovery()
+        if recovery is None:
+            return None
+
+        def expression(x: ca.MX, memory: ca.MX, measured: Measured, numbers: ca.MX) -> tuple[ca.MX, ca.MX]:
+            q0, u = ca.vertsplit(memory, [0, nq, nq + f.nu])
+            y, rest = measured.y, ca.DM.zeros(f.nx - nq)
+            d = f.space.difference_expression(ca.vertcat(q0, rest), ca.vertcat(y, rest))[:nq]
+            recovered = recovery(q0, q0 + d, u, measured.t_before, measured.dt, measured.parameters)
+            return ca.vertcat(y, recovered), ca.vertcat(y, u)
+
+        return ObserverFormula(
+            "configurations",
+            expression,
+            lambda k, n: np.zeros(0),
+            stored=lambda estimate: np.concatenate([estimate.q, estimate.u]),
+            restored=lambda k, x, memory: ConfigurationEstimate(x, None, memory[:nq], memory[nq:]),
+            ahead=lambda memory, u, *_: ca.vertcat(memory[:nq], u),
+            covariances=lambda k, memories: None,
+            holds=lambda k, estimate: estimate.q is not None and estimate.u is not None,
+            predicts=False,
+        )
 
     def __repr__(self) -> str:
         return f"ConfigurationObserver({', '.join(self.measurement.names)})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from vioc.control.linear.about import about_of, check_trajectory
 from vioc.control.linear.linear_system import LinearSystem, linear_system
 from vioc.control.linear.manifold import tangent_basis
 from vioc.control.linear.weights import input_weight, named_jacobians, state_weight
-from vioc.control.regulators.formulas import Estimate, ObserverFormula
+from vioc.control.regulators.formulas import Estimate, Measured, ObserverFormula
 from vioc.control.regulators.steady import FILTER, stabilized, unseen_left_out
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.given import point_of
@@ -142,24 +142,23 @@ class KalmanFilter:
         if not self.measurement.always:
             return None
 
-        def expression(x: ca.MX, P: ca.MX, innovation: ca.MX, C: ca.MX, numbers: ca.MX) -> tuple:
-            return x + ca.reshape(numbers, ny, self.map.ndx).T @ innovation, P
+        def expression(x: ca.MX, memory: ca.MX, measured: Measured, numbers: ca.MX) -> tuple:
+            return x + ca.reshape(numbers, ny, self.map.ndx).T @ measured.innovation, memory
 
         def rows(k: int, n: int) -> np.ndarray:
             at = [0] if self.steady else [self.row(i) for i in range(k, k + n)]
             gains = self.L[at].reshape(len(at), -1)
             return gains[0] if self.steady else gains
 
-        def covariances(k: int, n: int) -> np.ndarray:
-            return self.after[[self.row(i) for i in range(k, k + n)]]
-
         return ObserverFormula(
             "filter",
             expression,
             rows,
-            lambda k, estimate: _same(estimate.P, self.before[self.row(k)]),
-            covariances,
-            lambda k, x: Estimate(x, self.before[self.row(k, last=True)]),
+            stored=lambda estimate: np.zeros(0),
+            restored=lambda k, x, memory: Estimate(x, self.before[self.row(k, last=True)]),
+            ahead=lambda memory, *_: memory,
+            covariances=lambda k, memories: self.after[[self.row(k + i) for i in range(len(memories))]],
+            holds=lambda k, estimate: _same(estimate.P, self.before[self.row(k)]),
         )
 
     def row(self, k: int, last: bool = False) -> int:
@@ -387,18 +386,28 @@ class ExtendedKalmanFilter:
             parts = ca.vertsplit(numbers, np.cumsum([0, ny * ny, n * n, nu * nu]).tolist())
             return [ca.reshape(a, m, m) for a, m in zip(parts, (ny, n, nu), strict=True)]
 
-        def expression(x: ca.MX, P: ca.MX, innovation: ca.MX, C: ca.MX, numbers: ca.MX) -> tuple:
+        def expression(x: ca.MX, memory: ca.MX, measured: Measured, numbers: ca.MX) -> tuple:
+            P, C = ca.reshape(memory, n, n), measured.C
             V, PC = noises(numbers)[0], P @ C.T
             L = ca.solve(C @ PC + V, PC.T).T
             keep = ca.MX.eye(n) - L @ C
-            return x + L @ innovation, keep @ P @ keep.T + L @ V @ L.T
+            return x + L @ measured.innovation, ca.vec(keep @ P @ keep.T + L @ V @ L.T)
 
-        def ahead(P: ca.MX, A: ca.MX, B: ca.MX, numbers: ca.MX) -> ca.MX:
-            _, W, W_u = noises(numbers)
+        def ahead(memory: ca.MX, u: ca.MX, linearized: Callable[[], tuple], numbers: ca.MX) -> ca.MX:
+            (A, B), (_, W, W_u), P = linearized(), noises(numbers), ca.reshape(memory, n, n)
             P = A @ P @ A.T + W + B @ W_u @ B.T
-            return (P + P.T) / 2
+            return ca.vec((P + P.T) / 2)
 
-        return ObserverFormula("extended", expression, lambda k, count: numbers, ahead=ahead)
+        return ObserverFormula(
+            "extended",
+            expression,
+            lambda k, count: numbers,
+            stored=lambda estimate: estimate.P.reshape(-1),
+            restored=lambda k, x, memory: Estimate(x, memory.reshape(n, n)),
+            ahead=ahead,
+            covariances=lambda k, memories: memories.reshape(-1, n, n),
+            linearizes=True,
+        )
 
     def __repr__(self) -> str:
         where = "; on the constraint manifold" * self.manifold

@@ -37,34 +37,65 @@ class LawFormula(NamedTuple):
     restored: Callable[[np.ndarray], Any] = lambda numbers: None
 
 
+class Measured(NamedTuple):
+    """Symbols of one measurement, from which an observer computes its estimate.
+
+    Attributes
+    ----------
+    y, innovation : (ny,)
+        The measurement, and its difference from the expected measurement, with angles in [-pi, pi].
+    C : (ny, nx)
+        Jacobian of the expected measurement by the state.
+    t_before, dt, parameters
+        Time of the sample before, step length and parameters of the observer's map.
+    """
+
+    y: ca.MX
+    innovation: ca.MX
+    C: ca.MX
+    t_before: ca.MX
+    dt: ca.MX
+    parameters: ca.MX
+
+
 class ObserverFormula(NamedTuple):
     """Observer as a symbolic expression, with a table of its gains.
 
-    The observer's map propagates the estimate between samples.
+    The observer keeps its estimate x and a vector that is called its memory, such as a covariance.
 
     Attributes
     ----------
     key, rows
         As in `LawFormula`.
-    expression : (x, P, innovation, C, numbers) -> (x, P)
-        Estimate after a measurement. P is empty if covariances are precomputed.
+    expression : (x, memory, Measured, numbers) -> (x, memory)
+        Estimate and memory after a measurement.
+    stored : estimate -> memory
+        Memory of the observer's estimate, as an array.
+    restored : (k, x, memory) -> estimate
+        The observer's estimate before the measurement of sample k.
+    ahead : (memory, u, linearized, numbers) -> memory
+        Memory before the next measurement. ``linearized()`` returns A and B of the step between.
+    covariances : (k, memories) -> n covariances (ndx, ndx), or None
+        Covariances after the measurements of n samples from sample k on, given the memories (n, m) after
+        these measurements.
     holds : (k, estimate) -> bool
         Function that returns True if the formula agrees with the observer from sample k on.
-    covariances : (k, n) -> (n, ndx, ndx)
-        Covariances after the measurements of n samples, if precomputed.
-    estimate : (k, x) -> Estimate
-        Estimate before the measurement of sample k, if covariances are precomputed.
-    ahead : (P, A, B, numbers) -> P, optional
-        Covariance of the next sample, if it depends on the estimates.
+    predicts : bool
+        True if the observer's map predicts the next estimate, False if the next measurement replaces it.
+    linearizes : bool
+        True if `ahead` needs A and B.
     """
 
     key: Hashable
-    expression: Callable[[ca.MX, ca.MX, ca.MX, ca.MX, ca.MX], tuple[ca.MX, ca.MX]]
+    expression: Callable[[ca.MX, ca.MX, Measured, ca.MX], tuple[ca.MX, ca.MX]]
     rows: Callable[[int, int], np.ndarray]
+    stored: Callable[[Any], np.ndarray]
+    restored: Callable[[int, np.ndarray, np.ndarray], Any]
+    ahead: Callable[[ca.MX, ca.MX, Callable[[], tuple[ca.MX, ca.MX]], ca.MX], ca.MX]
+    covariances: Callable[[int, np.ndarray], np.ndarray | None]
     holds: Callable[[int, Any], bool] = lambda k, estimate: True
-    covariances: Callable[[int, int], np.ndarray] | None = None
-    estimate: Callable[[int, np.ndarray], Estimate] | None = None
-    ahead: Callable[[ca.MX, ca.MX, ca.MX, ca.MX], ca.MX] | None = None
+    predicts: bool = True
+    linearizes: bool = False
 
 
 def formula_of(part: Any) -> Any:

@@ -20,7 +20,14 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.compile.programs import CHUNK, Program
-from vioc.control.regulators.formulas import Estimate, LawFormula, ObserverFormula, clipped, formula_of
+from vioc.control.regulators.formulas import (
+    Estimate,
+    LawFormula,
+    Measured,
+    ObserverFormula,
+    clipped,
+    formula_of,
+)
 from vioc.errors import StepError
 from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.space import TURN
@@ -130,7 +137,7 @@ class Sampler:
         together = self._formulas is not None and (noise is None or f.ndx == f.nx)
         size = CHUNK
         while s.done < steps:
-            last = min(s.done + size, steps)
+            last = min(s.done + size * self.every[1], steps)
             if together:
                 self._together(s, noise, last - s.done)
             size = min(2 * size, CHUNK) if s.done == last else AGAIN
@@ -199,54 +206,63 @@ class Sampler:
             observer = formula_of(self.observer)
             if observer is None or self.seen.ndx != self.seen.nx or not self.measure.always:
                 return None
-            if observer.ahead is not None and _slopes(self.seen) is None:
+            if observer.linearizes and _slopes(self.seen) is None:
                 return None
         maps = self.plant, self.seen
-        if law is None or self.every != (1, 1) or any(f.kernel is None for f in maps):
+        if law is None or any(f.kernel is None for f in maps):
             return None
         return law, observer
 
     def _together(self, s: LoopSamples, noise: Noise | None, count: int) -> None:
         """Simulate up to `count` samples in one call of the compiled function.
 
-        The first sample is `s.done`. The simulation ends before a step that the function does not solve.
+        The first sample is `s.done`. The simulation ends before a step that the function does not solve. It
+        begins and ends at samples of the observer.
         """
         assert self._formulas is not None
         (law, observer), f, g, i = self._formulas, self.plant, self.seen, s.done
-        k = s.k0 + i
-        if observer is not None and not observer.holds(k, s.belief):
+        (of_law, of_observer), k = self.every, s.k0 + i
+        first, count = k // of_observer, count - count % of_observer
+        if k % of_observer or not count or (observer and not observer.holds(first, s.belief)):
             return
-        states = s.x[i], np.zeros(0) if observer is None else s.belief.x
-        own = observer is not None and observer.ahead is not None
-        carry = *states, s.belief.P.reshape(-1) if own else np.zeros(0), law.stored(s.memory)
-        rows = [law.rows(k, count), np.zeros(0) if observer is None else observer.rows(k, count)]
+        estimate = (np.zeros(0), np.zeros(0)) if observer is None else (s.belief.x, observer.stored(s.belief))
+        command = s.commands[i - 1] if i else np.zeros(f.nu)  # of a first sample the law's own
+        carry = s.x[i], *estimate, law.stored(s.memory), command
+        samples = k + np.arange(count)
+        seen_at = samples // of_observer
+        rows = [_repeated(law.rows, samples // of_law)]
+        rows += [np.zeros(0) if observer is None else _repeated(observer.rows, seen_at)]
         sizes = s.measurements.shape[1], f.nu, f.nx
         added = [np.zeros(n) for n in sizes] if noise is None else [a[i : i + count] for a in noise]
-        rows += [*added, self.low, self.high, (k + np.arange(count))[:, None] * f.dt, np.array([f.dt])]
+        times = np.stack([samples * f.dt, seen_at * g.dt, (seen_at - 1) * g.dt], axis=1)
+        rows += [*added, self.low, self.high, times, np.array([f.dt, g.dt])]
+        between = samples % of_observer
+        rows += [np.stack([samples % of_law == 0, between == 0, between == of_observer - 1], axis=1) * 1.0]
         program = self._program([a.size for a in carry], [a.shape[-1] for a in rows[:2]])
         start = np.concatenate(carry)
         found, _, _ = program.accumulate(start, [*rows, f.theta, g.theta], count, len(start), SOLVED, count)
-        after, impulses, _, *kept, covariances = found
-        if not len(after):
+        after, impulses, _, *kept, memories = found
+        done = len(after) - len(after) % of_observer
+        if not done:
             return
-        x = np.concatenate([s.x[i][None], after[:, : f.nx]])
-        done, begin = len(after), f.nx
-        to = slice(i, i + done)
-        s.x[i + 1 : i + 1 + done], s.multipliers[to] = x[1 : 1 + done], impulses[:done]
+        to, seen = slice(i, i + done), np.flatnonzero(between[:done] == 0)
+        s.x[i + 1 : i + 1 + done], s.multipliers[to] = after[:done, : f.nx], impulses[:done]
         places = s.estimates, s.measurements, s.commands, s.applied, s.inputs
         for place, rows_found in zip(places, kept, strict=True):
             place[to] = rows_found[:done]
-        last, n = after[done - 1].copy(), g.ndx
-        s.memory = law.restored(last[len(start) - len(carry[3]) :])
+        unseen = np.flatnonzero(between[:done]) + i
+        s.estimates[unseen] = s.measurements[unseen] = np.nan
+        _, z, memory, of_law_kept, _ = np.split(after[done - 1], np.cumsum([a.size for a in carry])[:-1])
+        s.memory = law.restored(of_law_kept.copy())
         if observer is None:
             s.belief = Estimate(s.estimates[i + done - 1])
-        elif observer.estimate is not None and observer.covariances is not None:
-            s.belief = observer.estimate(k + done, last[begin : begin + g.nx])
-            s.covariances[to] = list(observer.covariances(k, done))
         else:
-            P = last[begin + len(carry[1]) :][: n * n].reshape(n, n)
-            s.belief = Estimate(last[begin : begin + g.nx], P)
-            s.covariances[to] = list(covariances[:done].reshape(done, n, n))
+            s.belief = observer.restored(first + len(seen), z.copy(), memory.copy())
+            covariances = observer.covariances(first, memories[seen])
+            if covariances is not None:
+                s.covariances[to] = [np.full_like(covariances[0], np.nan)] * done
+                for j, P in zip(seen + i, covariances, strict=True):
+                    s.covariances[j] = P
         s.done += done
 
     def _program(self, carries: list[int], numbers: list[int]) -> Program:
@@ -258,7 +274,8 @@ class Sampler:
         law, observer = self._formulas
         f, g = _kernel(self.plant).function, _kernel(self.seen).function
         sensors = self.measure and self.measure.key
-        key = "loop", law.key, observer and observer.key, sensors, id(f), id(g), *carries, *numbers
+        rates = self.every == (1, 1), sensors
+        key = "loop", law.key, observer and observer.key, rates, id(f), id(g), *carries, *numbers
         programs = getattr(self.plant, "built", {})
         if key not in programs:
             program = self.plant.backend.prepare(self._function(carries, numbers))
@@ -268,9 +285,11 @@ class Sampler:
     def _function(self, carries: list[int], numbers: list[int]) -> ca.Function:
         """Return the CasADi function that simulates one sample of the closed loop.
 
-        Inputs: the states of plant, observer and law (carry), numbers of law and observer, noise, bounds, t,
-        dt, parameters of both maps. Outputs: the next states, multipliers, 0 if all steps are solved, the
-        estimate, y, command, applied input, input with noise, and the covariance if it is computed.
+        Inputs: the states of plant, observer and law and the command before (carry), numbers of law and
+        observer, noise, bounds, times and step lengths of plant and observer, whether the law computes a
+        command, the observer measures, and the observer predicts (1) or not (0), parameters of both maps.
+        Outputs: the next states, multipliers, 0 if all steps are solved, the estimate, y, command, applied
+        input, input with noise, and the observer's memory after the measurement.
         """
         assert self._formulas is not None
         (law, observer), f, g = self._formulas, self.plant, self.seen
@@ -278,10 +297,16 @@ class Sampler:
         ny = 0 if self.measure is None else len(self.measure.names)
         carry, (of_law, of_observer) = sym("carry", sum(carries)), (sym("numbers", n) for n in numbers)
         noise = [sym("noise", n) for n in (ny, f.nu, f.nx)]
-        low, high, t, dt = sym("low", f.nu), sym("high", f.nu), sym("t"), sym("dt")
+        low, high, times, lengths, when = (sym("a", n) for n in (f.nu, f.nu, 3, 2, 3))
+        (t, t_seen, t_before), (dt, dt_seen) = ca.vertsplit(times), ca.vertsplit(lengths)
+        commands, measures, predicts = ca.vertsplit(when)
         theta, theta_seen = sym("theta", len(f.parameters)), sym("theta", len(g.parameters))
-        x, z, P, memory = ca.vertsplit(carry, [0, *np.cumsum(carries).tolist()])
+        x, z, kept, memory, before = ca.vertsplit(carry, [0, *np.cumsum(carries).tolist()])
         y, estimate, z_next = ca.MX(0, 1), x, ca.MX(0, 1)
+
+        def at_samples(condition: ca.MX, now: ca.MX, otherwise: ca.MX) -> ca.MX:
+            return now if self.every == (1, 1) else ca.if_else(condition, now, otherwise)
+
         if observer is not None:
             y = self.measure.formula(x, theta)[0] + noise[0]
             q = self.measure.resolution
@@ -290,24 +315,43 @@ class Sampler:
             expected, C = self.observer.measurement.formula(z, theta_seen)
             e = y - expected
             e -= TURN * ca.DM(self.measure.wrapped) * ca.floor(e / TURN + 0.5)
-            P = P if observer.ahead is None else ca.reshape(P, g.ndx, g.ndx)
-            estimate, P = observer.expression(z, P, e, C, of_observer)
-        covariance = ca.vec(P)
-        command, memory = _called(law.expression, estimate[: self._given], memory, of_law)
+            measured = Measured(y, e, C, t_before, dt_seen, theta_seen)
+            estimate, after = observer.expression(z, kept, measured, of_observer)
+            estimate, kept = at_samples(measures, estimate, z), at_samples(measures, after, kept)
+        remembered = kept
+        command, of_law_kept = _called(law.expression, estimate[: self._given], memory, of_law)
+        command, memory = at_samples(commands, command, before), at_samples(commands, of_law_kept, memory)
         (applied,) = _called(lambda *a: [clipped(*a)], command, low, high)
         real = applied + noise[1]
         x_next, multipliers, error = plant.function(x, real, t, dt, theta)
         solved = error <= plant.tolerance  # false for NaN
         if observer is not None:
-            z_next, impulses, error = seen.function(estimate, applied, t, dt, theta_seen)
-            solved *= error <= seen.tolerance
-            if observer.ahead is not None and (slopes := _slopes(g)) is not None:
-                A, B = slopes(estimate, applied, z_next, impulses, t, dt, theta_seen)
-                P = observer.ahead(P, A, B, of_observer)
-        ahead = ca.vertcat(x_next + noise[2], z_next, ca.vec(P), memory)
-        arguments = [carry, of_law, of_observer, *noise, low, high, t, dt, theta, theta_seen]
-        outputs = [ahead, multipliers, 1 - solved, estimate, y, command, applied, real, covariance]
+            step = estimate, applied, t_seen, dt_seen, theta_seen
+            z_next, impulses = estimate, ca.MX(0, 1)
+            if observer.predicts:
+                z_next, impulses, error = seen.function(*step)
+                solved *= at_samples(predicts, error <= seen.tolerance, ca.MX(1))
+
+            def linearized() -> tuple[ca.MX, ca.MX]:
+                slopes = _slopes(g)
+                assert slopes is not None
+                return tuple(slopes(*step[:2], z_next, impulses, *step[2:]))
+
+            after = observer.ahead(kept, applied, linearized, of_observer)
+            z_next, kept = at_samples(predicts, z_next, estimate), at_samples(predicts, after, kept)
+        ahead = ca.vertcat(x_next + noise[2], z_next, kept, memory, command)
+        arguments = [carry, of_law, of_observer, *noise, low, high, times, lengths, when, theta, theta_seen]
+        outputs = [ahead, multipliers, 1 - solved, estimate, y, command, applied, real, remembered]
         return ca.Function("loop", arguments, outputs)
+
+
+def _repeated(rows: Callable[[int, int], np.ndarray], samples: np.ndarray) -> np.ndarray:
+    """Return the numbers (n, m) of a law or observer at its samples (n,), which may repeat.
+    Constant numbers are returned as they are, (m,).
+    """
+    first, count = int(samples[0]), int(samples[-1] - samples[0]) + 1
+    numbers = rows(first, count)
+    return numbers[samples - first] if numbers.ndim == 2 and count < len(samples) else numbers
 
 
 def _called(expression: Callable[..., Any], *given: ca.MX) -> list[ca.MX]:

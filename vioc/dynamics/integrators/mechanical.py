@@ -186,6 +186,7 @@ class MechanicalMap(KernelMap):
             impulse_behind=self._impulse_behind,
             configurations=() if self.rule is None else self.system.variables,
             behind=None if self.rule is None else self._behind,
+            recovery=self._recovery,
             inertias=lambda: body_numbers(self.system, self.symbols.parameters),
             regressor=lambda linear=(): Regressor(self.lagrangian, linear, **self.parameters),
             implicit=self._implicit,
@@ -273,6 +274,16 @@ class MechanicalMap(KernelMap):
             :, 0
         ]
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / h])
+
+    def _recovery(self) -> ca.Function | None:
+        """Return a CasADi function of the state at the end of a step, without its configuration."""
+        if self.rule is None:
+            return None
+        q0, q1, u, t, dt = (ca.SX.sym("a", n) for n in (self.nq, self.nq, self.nu, 1, 1))
+        theta = self.symbols.parameters
+        p = self.rule.momentum_function(q0, q1, vec.part(u, 0, len(self.system.inputs)), t, dt, theta)
+        rest = ca.densify(ca.vertcat(p, vec.part(q1 - q0, self.nd) / dt))
+        return ca.Function("recovery", [q0, q1, u, t, dt, theta], [rest], OPTIONS)
 
     def inverse_dynamics(self, q: Any, x0: Any = None, k: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return an initial state and inputs whose steps pass exactly through given configurations.

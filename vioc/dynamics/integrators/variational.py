@@ -87,14 +87,19 @@ class VariationalRule(ABC):
 
     @cached_property
     def momentum(self) -> Evaluator:
-        """Evaluator of the momentum p_k+1 at the end of a step, from the step's two configurations.
+        """Evaluator of `momentum_function`."""
+        return Evaluator(self.momentum_function)
+
+    @cached_property
+    def momentum_function(self) -> ca.Function:
+        """CasADi function of the momentum p_k+1 at the end of a step, from the step's two configurations.
         Its arguments and results are (q_k, q_k+1, forces' inputs, t, dt, parameters) -> p_k+1.
         """
         f = self.f
         q0, q1, u = (ca.SX.sym(n, m) for n, m in (("q0", f.nq), ("q1", f.nq), ("u", len(f.system.inputs))))
         t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), f.symbols.parameters
         p = self.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta).momentum
-        return Evaluator(ca.Function("momentum", [q0, q1, u, t, dt, theta], [p], OPTIONS))
+        return ca.Function("momentum", [q0, q1, u, t, dt, theta], [p], OPTIONS)
 
     @cached_property
     def residual(self) -> ca.Function:
