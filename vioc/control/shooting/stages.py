@@ -227,7 +227,8 @@ class Stages:
         before: Foreseen,
         length: float,
     ) -> Foreseen:
-        """Predict the nonlinear residuals of the cost after a step, given in scaled units.
+        """Predict the nonlinear residuals of the cost after a step along dx, du.
+        The directions dx and du are in scaled units; `length` is the fraction of them.
 
         `Cost.foreseen` documents the arguments.
         """
@@ -236,8 +237,9 @@ class Stages:
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return J'We, the change of the cost's gradient due to errors e of predictions.
-        The nonlinear residuals of the cost are predicted; J is their Jacobian and W their weight.
+        """Return J'We, a correction of the cost's gradient for errors e of predictions.
+        The nonlinear residuals of the cost are predicted linearly. e is the actual minus the predicted
+        residual, J the Jacobian and W the weight of the residuals.
 
         The step is in scaled units; `Cost.beyond` documents the arguments.
         """
