@@ -244,7 +244,7 @@ class _Targets:
 
     def form(self, weights: Any, what: str) -> Squares:
         """Return the cost 1/2 e'We, where e are deviations of quantities from their goals.
-        `weights` is the matrix W, its diagonal, or a dict of weights by name.
+        `weights` is a number, the diagonal of W, the matrix W, or a dict of weights by name.
         """
         f = self.f
         by_name = isinstance(weights, Mapping)

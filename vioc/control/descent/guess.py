@@ -148,8 +148,8 @@ def _projected(
 
 @contextmanager
 def leads_nowhere() -> Iterator[None]:
-    """Context manager that converts a StepError to an error about the guess.
-    The error is an OptimizationError, as for steps of a guess that do not exist.
+    """Context manager that converts an error of a step to an error about the guess.
+    The latter is an OptimizationError with advice for a better guess.
     """
     try:
         yield

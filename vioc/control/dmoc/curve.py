@@ -86,7 +86,7 @@ def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) ->
 
 def _inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return a value inside each pair of limits: the middle if both are finite.
-    If only one of the two limits is finite, it is the value; if neither is finite, the value is NaN.
+    If only one of the two limits is finite, this limit is returned; if neither is finite, NaN is returned.
     """
     with np.errstate(invalid="ignore"):
         middle = 0.5 * (low + high)

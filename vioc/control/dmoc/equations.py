@@ -14,7 +14,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class StepRows:
-    """Equations of one step of a map, as a CasADi function, and their names.
+    """CasADi function of the equations of one step of a map, with their names.
 
     The equations are r(x, u, x_next, w, t, dt, parameters) = 0, with further unknowns w of the step. They
     are the map's `residual` if it has one, with its multipliers as w; with contact its `relaxed` equations,
@@ -114,9 +114,9 @@ def _explicit(f: OneStepMap) -> ca.Function:
 
 
 def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Find step equations that are already solved for a component of the next state.
-    Return the indices of these components and those of the equations. `slopes` marks the components that an
-    equation contains with the factor 1.
+    """Find the step equations that have the form x_next[j] = g(...).
+    Return the indices j of these components of the next state, and those of the equations. `slopes` marks the
+    components that an equation contains with the factor 1.
 
     See `StepRows`.
     """

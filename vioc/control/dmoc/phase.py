@@ -138,8 +138,8 @@ class Phase:
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
         """Flags that tell if velocities are variables of the nonlinear program.
-        The first flag holds for the steps, the second for the end of the phase. Velocities are variables
-        where the cost or constraints use them.
+        The first flag concerns the steps, the second the end of the phase. Velocities are variables where the
+        cost or constraints use them.
 
         The velocities are the quantities `Mechanism.implicit`.
         """

@@ -147,7 +147,7 @@ def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
 
 
 def _by_given(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray):
-    """Return three derivatives by the parameter vector p of the nonlinear program.
+    """Return three derivatives with respect to the parameters p of the program.
     The functions that are differentiated are the Lagrangian, its gradient with respect to w, and the
     constraints g.
     """

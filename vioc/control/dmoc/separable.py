@@ -128,7 +128,7 @@ class FunctionBlock:
 
     @cached_property
     def by_given(self) -> ca.Function:
-        """CasADi function of three derivatives by the parameters of the block.
+        """CasADi function of three derivatives with respect to the block's parameters.
         The functions that are differentiated are the Lagrangian of the block, the gradient of this
         Lagrangian, and the constraints.
 
@@ -166,7 +166,8 @@ class FunctionBlock:
 
     @cached_property
     def _given_slope(self) -> ca.Function:
-        """CasADi function of the gradient of the Lagrangian by the block's parameters.
+        """CasADi function of the Lagrangian's gradient with respect to parameters.
+        The Lagrangian and the parameters are those of the block at one place.
 
         It maps (v, p, mu) to the gradient (np,) of cost + mu'c.
         """
@@ -177,8 +178,8 @@ class FunctionBlock:
         return ca.Function("given_slope", [v, p, mu], [ca.densify(ca.gradient(value, p))], OPTIONS)
 
     def slope_by_given(self, w: np.ndarray, p: np.ndarray, mu: np.ndarray, size: int) -> np.ndarray:
-        """Return the gradient (size,) of the Lagrangian by the program's parameters.
-        The Lagrangian is that of this block, summed over all places.
+        """Return the gradient (size,) of the Lagrangian with respect to the parameters.
+        The Lagrangian is that of this block, summed over all places; the parameters are those of the program.
 
         The Lagrangian is the sum of costs and mu'rows, with mu (n, m);
         """

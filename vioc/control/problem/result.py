@@ -447,7 +447,7 @@ class Result(AsTrajectory):
 
     def products(self, phase: int | None = None) -> dict[str, np.ndarray]:
         """Return the products (N,) of gap and impulse, m N s, by name.
-        There is one for each contact and each joint limit. The gaps are those at the end of each step.
+        There is an array for each contact and each joint limit. The gaps are those at the end of each step.
         """
         run = self._motion(phase)
         step = run.map.mechanism.relaxed()
@@ -565,9 +565,9 @@ def off_branch(run: Trajectory, near: float = OWN) -> str:
 
 
 def judged(status: Status, run: Trajectory, gap: float, leaves: bool) -> tuple[Status, str]:
-    """Return the status of a search, corrected by the rollout of its inputs.
-    `gap` is the distance of the motion from the rollout, and `leaves` is True if it is too large. The text
-    that is returned, too, is then a warning, and else "".
+    """Return the status of a search after a comparison with the inputs' rollout.
+    `gap` is the distance of the motion from the rollout, and `leaves` is True if it is too large. A text is
+    returned, too: a warning if `leaves` is True, else "".
 
     `gap` and `leaves` are results of `open_loop`. A motion that departs from the rollout of its inputs is
     still converged if its steps are the map's.

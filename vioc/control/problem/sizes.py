@@ -103,7 +103,7 @@ class Sizes:
         self._shares = self._inertias(body, known)
 
     def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
-        """Return the inertias of single variables, over the inertia of the mechanism.
+        """Return the inertias of single variables, relative to that of the mechanism.
         The keys are the names of these variables' momenta, and of the inputs that drive the variables.
 
         Inertias are powers of 1000. Inputs with known limits, and the momenta that they drive, are left out.
@@ -128,9 +128,8 @@ class Sizes:
         return found
 
     def _lengths(self, told: Iterable[tuple[str, Any]]) -> list[float]:
-        """Return three lengths: the largest length, and those from speeds and forces.
-        The largest of the given speeds and forces is converted to a length by the mass and duration of the
-        problem.
+        """Return the largest length, and lengths from the largest speed and force.
+        Speed and force are converted to lengths by the mass and the duration of the problem.
         """
         found = [0.0, 0.0, 0.0]
         for unit, value in told:
@@ -201,8 +200,9 @@ def _largest(*values: Any) -> float:
 
 
 def _extent(body: Any, X: np.ndarray) -> float:
-    """Return the largest distance, m, of a frame from where the first frame starts.
-    Distances are evaluated at all states X; the value is 0 if the map has no frames.
+    """Return the extent, m, of a mechanism and its motion.
+    It is the largest distance of any frame, in any of the states X, from the initial position of the first
+    frame. It is 0 if the map has no frames.
     """
     if not hasattr(body, "frame_positions"):
         return 0.0

@@ -245,7 +245,7 @@ class Interior:
 
     def _less_shift(self, whole: bool) -> None:
         """Reduce the smallest shift of the exact Hessian if steps converge slowly.
-        Only full steps with a shift count; `whole` tells if the last step was full.
+        Only full steps with a shifted Hessian are considered; `whole` tells if the last step was full.
         """
         (several, share, lowest), factor = SLOW, CURVED[1]
         slow = whole and self.exact and self.shift > 0 and self.error > share * self.before
@@ -255,8 +255,8 @@ class Interior:
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
         """Return True if the search has reached the rounding error of the merit.
-        That many steps in a row, `AT_ROUNDING`, must predict reductions below the rounding error. Counted are
-        full steps and steps that the line search refused.
+        This is the case after `AT_ROUNDING` consecutive steps that predict smaller reductions, if the KKT
+        residual is at most `ROUNDED`. Only full steps and steps that the line search refused are counted.
 
         It is called after full and refused steps only. If it returns True, it sets `note`.
         """

@@ -228,7 +228,7 @@ class Level:
     @property
     def softness(self) -> np.ndarray:
         """Regularization delta of each constraint.
-        It is 0 for limits of free durations and parameters, which slacks satisfy exactly.
+        It is 0 for limits of free constants, such as the duration, which slacks satisfy exactly.
         """
         return np.where(self.stages.rows.hard, 0.0, self.soft)
 
@@ -236,7 +236,7 @@ class Level:
         """Return the defects and constraint residuals that the regularization permits.
         They are delta times the differences of the multipliers p and y from their estimates.
 
-        They are 0 for free durations and parameters, which are not regularized.
+        They are 0 for free constants, such as the duration, which are not regularized.
         """
         return self.elastic(it) * self.gives * (p - self.costates)[1:], self.softness * (y - self.estimate)
 
@@ -512,8 +512,8 @@ class Level:
 
         The estimates always become the multipliers of the iterate. delta falls if the estimates alone did not
         reduce the violation fast. The same subproblem is repeated if delta stays and mu falls by less than
-        ten times, because of the tolerance or of the remaining violation. The same subproblem is then
-        repeated with the new estimates, and `stuck` counts the repetitions without progress.
+        ten times, because of the tolerance or of the remaining violation. `stuck` counts the repetitions
+        without progress.
         """
         (least, power), (stiffer, smallest), before, mu = NEXT, STIFFER, self.left, self.mu
         self.estimate[:], self.costates[:] = it.y, it.p

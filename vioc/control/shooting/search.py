@@ -116,9 +116,9 @@ class LineSearch:
         return True
 
     def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
-        """Return a `Worth` that counts errors of predicted residuals as violation.
-        These are residuals of the cost. The cost of the errors is subtracted from the barrier cost, and their
-        size enters the violation.
+        """Return merit, barrier cost and violation, with prediction errors as violation.
+        These are errors of the predicted residuals of the cost. Their cost is subtracted from the barrier
+        cost, and their size enters the violation.
         """
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))

@@ -163,7 +163,8 @@ class Stages:
     def blocks(
         self, point: Point, lin: Linearization, exact: bool = False, foreseen: Foreseen = (None, None)
     ) -> StageBlocks:
-        """Return the first derivatives along a curve and the Hessian of the cost.
+        """Return first derivatives of the problem and the Hessian of the cost on a curve.
+        The first derivatives are those of the map, the cost and the constraints.
 
         The Hessian is Gauss-Newton, or exact with the predicted residuals `foreseen` as multipliers
         (`Cost.expand`).
@@ -228,7 +229,7 @@ class Stages:
         length: float,
     ) -> Foreseen:
         """Predict the nonlinear residuals of the cost after a step along dx, du.
-        The directions dx and du are in scaled units; `length` is the fraction of them.
+        The step is the fraction `length` of dx and du, which are in scaled units.
 
         `Cost.foreseen` documents the arguments.
         """

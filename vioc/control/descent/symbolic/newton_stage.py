@@ -104,8 +104,8 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
 
 
 def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
-    """Return the input and the next state under the feedback du = -K dx - d.
-    Both are affine functions of dx, whose coefficients are returned as one column.
+    """Return the input du and the next state under the feedback du = -K dx - d.
+    Both are affine functions of the state's change dx; their coefficients are returned in one column.
 
     The column holds M by rows, then m, of (du, dx_next) = M dx + m.
     """
