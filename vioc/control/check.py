@@ -248,7 +248,7 @@ def _compare(name: str, phi: Callable[[float], float], first: float, second: flo
 
 def _compare_samples(name: str, values: np.ndarray, first: float, second: float) -> list[DerivativeCheck]:
     """Compare exact first and second derivatives with finite differences.
-    `values` are those of the function after steps of 0, STEPS and -STEPS.
+    `values` are function values at 0, at the distances STEPS, and at -STEPS along a direction.
     """
     center, (ahead, behind) = values[0], np.split(values[1:], 2)
     return [

@@ -404,8 +404,9 @@ def _rows(
     held: Constants,
     free: np.ndarray,
 ) -> list[Row]:
-    """Return values, multipliers and derivatives of quantities with limits.
-    The quantities are evaluated along the trajectory `run`.
+    """Return values, multipliers and derivatives of limited quantities along `run`.
+    `given` has the multipliers by name, `held` the free duration and parameters, and the mask `free` the free
+    components of the first state.
 
     Derivatives are by the error of the state, the input and the constants; impulses count as functions of
     them.
@@ -530,7 +531,9 @@ def _of_constants(
     given: dict[str, Any],
     held: Constants,
 ) -> list[Row]:
-    """Return the free duration and parameters of a problem as quantities with limits."""
+    """Return the free duration and parameters as quantities with limits.
+    Their multipliers are taken from `given`.
+    """
     limits = {"duration": duration, **{f"param.{n}": pair for n, pair in parameters.items()}}
     found = []
     for i, name in enumerate(held.names):
@@ -548,7 +551,8 @@ def _closing(
 ) -> list[Row]:
     """Return the conditions x_N - x_0 = shift on the periodic states.
 
-    Each state has two rows: the row at the end has the value, the row at the start has no limits.
+    Each state has two rows: the row at the end has the value, the row at the start has only the derivative by
+    x_0.
     """
     found = []
     for name, shift in periodic.items():

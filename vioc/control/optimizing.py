@@ -338,7 +338,9 @@ def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> st
 
 
 def _says(name: str, value: Any) -> bool:
-    """Return whether an argument is given: not None, False or empty."""
+    """Return True if the user gave an argument.
+    None, False and empty containers count as not given.
+    """
     if name in NUMBERS:
         return value is not None and (name == "duration" or not isinstance(value, Mapping) or bool(value))
     empty = isinstance(value, (Collection, np.ndarray)) and not len(value)

@@ -71,7 +71,9 @@ class Expansion:
 
     @cached_property
     def lx(self) -> np.ndarray:
-        """Gradient of the cost with respect to errors of the state, (N+1, ndx)."""
+        """Gradient (N+1, ndx) of the cost by displacements of the states.
+        A displacement is an error of the state, a tangent vector.
+        """
         return np.concatenate([self.first[:, : len(self.end)], self.end[None]])
 
     @cached_property
@@ -81,13 +83,17 @@ class Expansion:
 
     @cached_property
     def lxx(self) -> np.ndarray:
-        """Hessian of the cost with respect to errors of the state, (N+1, ndx, ndx)."""
+        """Hessian (N+1, ndx, ndx) of the cost by displacements of the states.
+        A displacement is an error of the state, a tangent vector.
+        """
         n = len(self.end)
         return np.concatenate([self.second[:, :n, :n], self.end_second[None]])
 
     @cached_property
     def lxu(self) -> np.ndarray:
-        """Mixed second derivatives (N, ndx, nu) by error of the state and by input."""
+        """Mixed second derivatives (N, ndx, nu) of the cost by state and input.
+        Derivatives by the state are taken by its displacements (errors, tangent vectors).
+        """
         n = len(self.end)
         return np.ascontiguousarray(self.second[:, :n, n:])
 
@@ -224,7 +230,8 @@ class Cost:
         return self._terminal.exact
 
     def running_at(self, *args: Any) -> ca.SX:
-        """Return the running cost of a step, without the step's weight, as an expression.
+        """Return the running cost of a step as an expression in given symbols.
+        The cost is not multiplied by the step length, even if the cost is per time.
 
         The symbols are (x, u, multipliers, parameters, dt, reference). With the quantities
         `Mechanism.implicit` as a further argument, the cost is a function of these too, see `lifts`.
@@ -246,8 +253,9 @@ class Cost:
 
     @property
     def lifts(self) -> tuple[bool, bool]:
-        """Flags, True if the running and if the terminal cost has implicit quantities.
-        These quantities, `Mechanism.implicit`, solve linear equations, such as velocities given momenta.
+        """Flags that tell if the running and the terminal cost have implicit quantities.
+        Implicit quantities (`Mechanism.implicit`) solve linear equations; velocities that follow from momenta
+        are an example.
         """
         return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
@@ -287,7 +295,7 @@ class Cost:
     @cached_property
     def constant_hessian(self) -> np.ndarray | None:
         """Constant Hessian of the running cost, or None if the Hessian varies.
-        The variables are the error of the state and the input.
+        Derivatives are taken by displacements of the state (errors, tangent vectors) and by the input.
         """
         if self.uses_multipliers:
             return None
@@ -417,11 +425,12 @@ class Cost:
         before: Foreseen = (None, None),
         length: float = 1.0,
     ) -> Foreseen:
-        """Predict the nonlinear residuals of the cost after a fraction of a search step.
+        """Predict the nonlinear residuals of the cost after a step along dx, du.
+        The step is the fraction `length` of these search directions.
 
-        The fraction is `length`. The prediction for a full step is r + J dz, with `slopes` from `expand`.
-        With `before`, the prediction for the iterate, the result is linear between the two in `length`.
-        Returns residuals (N, n) of the running cost and (n,) of the terminal cost, None if there are none.
+        The prediction for a full step is r + J dz, with `slopes` from `expand`. With `before`, the prediction
+        for the iterate, the result is linear between the two in `length`. Returns residuals (N, n) of the
+        running cost and (n,) of the terminal cost, None if there are none.
         """
         along, end = slopes
         path = None if along is None else along.foreseen(_with_multipliers(lin, dx, du)[0])
@@ -447,8 +456,9 @@ class Cost:
     def beyond(
         self, slopes: Bending, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return J'We, the change of the cost's gradient due to errors e of predictions.
-        The nonlinear residuals of the cost are predicted; J is their Jacobian and W their weight.
+        """Return J'We, a correction of the cost's gradient for errors e of predictions.
+        The nonlinear residuals of the cost are predicted linearly. e is the actual minus the predicted
+        residual, J the Jacobian and W the weight of the residuals.
 
         It is J'W (r1 - r - J dz) with the nonlinear residuals r1 along the trajectory `new` after a step (dx,
         du). Shapes are (N, ndx + nu) for the stages and (ndx,) for the end; None if all residuals are linear.

@@ -125,8 +125,9 @@ class Slopes(NamedTuple):
         return cost
 
     def beyond(self, dz: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return J'We, the change of the cost's gradient due to errors e of predictions.
-        The nonlinear residuals of the cost are predicted; J is their Jacobian and W their weight.
+        """Return J'We, a correction of the cost's gradient for errors e of predictions.
+        The nonlinear residuals of the cost are predicted linearly. e is the actual minus the predicted
+        residual, J the Jacobian and W the weight of the residuals.
 
         It is J'W (r1 - r - J dz) (..., q) with the residuals r1 (..., n, 1), argument `r`, after the step dz.
         """
@@ -209,9 +210,9 @@ class CostPart:
 
     @cached_property
     def in_quantities(self) -> ca.Function | None:
-        """CasADi function of the cost in which implicit quantities are arguments.
-        These quantities, `Mechanism.implicit`, solve linear equations, such as velocities given momenta. The
-        value is None if the cost has none.
+        """CasADi function of the cost with implicit quantities as further arguments.
+        Implicit quantities (`Mechanism.implicit`) solve linear equations; velocities that follow from momenta
+        are an example. The value is None if the cost has none.
         """
         inner = self._map.mechanism.implicit
         value = None if inner is None else inner.lifted(self._structure.value, short=True)
@@ -274,10 +275,11 @@ class CostPart:
 
     @cached_property
     def _curved(self) -> tuple[list[int], list[ca.SX]]:
-        """Indices of the cost's nonlinear residuals.
-        The second item has their expressions, Jacobian and weight matrix.
+        """Indices of the cost's nonlinear residuals, and a list [r, J, W].
+        r are the expressions of these residuals, J is their Jacobian and W their weight matrix. The list is
+        empty if all residuals are linear.
 
-        The variables are (error of the state, others). The residuals and derivatives r, J, W are dense.
+        The variables are (error of the state, others). r, J, W are dense.
         """
         s, inner = self._structure, self._inner
         J = error_jacobian(self._map, s.r, *self._others)
@@ -318,10 +320,11 @@ class CostPart:
     @cached_property
     def _gauss_newton(self) -> tuple[Evaluator, np.ndarray]:
         """Function for the gradient and the Gauss-Newton Hessian of the cost.
-        It returns the gradient, J'WJ of the residuals, and the Hessian of the cost's remaining terms.
+        Its outputs are the gradient, J'WJ of the residuals, and the Hessian of those terms of the cost that
+        are not squares of residuals.
 
-        The remainder's Hessian is restricted to the variables on which it depends; their indices are returned
-        as the second item.
+        The latter Hessian is restricted to the variables on which it depends; their indices are returned as
+        the second item.
         """
         f, others, structure = self._map, self._others, self._structure
         gradient = error_jacobian(f, structure.value, *others).T

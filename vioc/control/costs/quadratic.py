@@ -189,8 +189,8 @@ class _Targets:
 
     def error(self, name: str) -> ca.SX:
         """Return the deviation of a quantity from its goal, as an expression.
-        For a component of an orientation R it is that of the rotation vector log(R_d' R), where R_d is the
-        goal.
+        If the quantity is a component of an orientation R with the goal R_d, the deviation is this component
+        of the rotation vector log(R_d' R).
         """
         turned = component(name)
         R = None if turned is None else self.f.quantities.rotation(turned[0])
@@ -243,7 +243,9 @@ class _Targets:
         return ca.vertsplit(f.space.difference_expression(x_d, f.symbols.x))
 
     def form(self, weights: Any, what: str) -> Squares:
-        """Return the quadratic form 1/2 e'We of the deviations e of weighted quantities."""
+        """Return the cost 1/2 e'We, where e are deviations of quantities from their goals.
+        `weights` is a number, the diagonal of W, the matrix W, or a dict of weights by name.
+        """
         f = self.f
         by_name = isinstance(weights, Mapping)
         weights = by_quantity(f, weights, what) if by_name else weights

@@ -143,7 +143,9 @@ class _Walk:
         return None
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
-        """Add a product to the collected terms; factors without variables are its weight."""
+        """Add a product to the collected terms of a sum.
+        Factors that do not depend on the variables `by` become the weight of the term.
+        """
         factors, varying = [e], []
         while factors:
             a = factors.pop()
@@ -228,10 +230,10 @@ class _Walk:
         return found
 
     def _linear(self, e: ca.SX, atoms: dict[int, ca.SX]) -> dict[int, float]:
-        """Return the coefficients of an expression that is a linear combination.
-        The terms are other expressions, which are identified by their hashes.
+        """Return the coefficients of an expression as a linear combination of others.
+        The keys are hashes of these other expressions, which are collected in `atoms`.
 
-        Constants are omitted. `atoms` collects these other expressions.
+        Constants are omitted.
         """
         total: dict[int, float] = {}
         pending = [(e, 1.0)]

@@ -64,8 +64,8 @@ def begin(
     *,
     strict: bool,
 ) -> tuple[Trajectory, str]:
-    """Convert a guess to the first trajectory of a search.
-    A text is returned, too: it tells what replaced a guess that leads to no trajectory.
+    """Convert a guess to the first trajectory of a search; return also a text.
+    The text tells which inputs replaced the guess if the guess leads to no trajectory; otherwise it is empty.
 
     `dt` is from `guess_lengths`.
     """
@@ -148,7 +148,9 @@ def _projected(
 
 @contextmanager
 def leads_nowhere() -> Iterator[None]:
-    """Context manager that converts step errors to an error about the guess."""
+    """Context manager that converts an error of a step to an error about the guess.
+    The latter is an OptimizationError with advice for a better guess.
+    """
     try:
         yield
     except (StepError, OptimizationError) as error:

@@ -84,7 +84,7 @@ class Descent:
                 return
 
     def _model(self, i: int) -> LocalModel:
-        """Return the second-order model of the cost at the current iterate."""
+        """Return the second-order model of the cost at the iterate of iteration i."""
         assert self.models is not None
         model = self.models.about(self.run, self.shift)
         self.gains = model.gains

@@ -84,7 +84,9 @@ class Shooting:
         self._shifts = power((abs(self.value) or bend) / 30) / of_z**2  # in units of the cost
 
     def iterate(self, max_iterations: int, record: Callable[[Iteration], None]) -> None:
-        """Iterate until the iterate is nearly stationary or no step helps; set `status`."""
+        """Iterate until a step is small or no step lowers the merit; set `status`.
+        The search also ends after `max_iterations`.
+        """
         for i in range(max_iterations):
             if self.status:
                 return
@@ -158,7 +160,8 @@ class Shooting:
 
     def _direction(self):
         """Return Newton's direction, or None if there is none.
-        The exact part of the Hessian is reduced until the quadratic subproblem has a minimum.
+        The Hessian is a mean of the exact and the Gauss-Newton Hessian. The weight of the exact one is
+        reduced until the quadratic subproblem has a minimum.
 
         Returns steps, gains, slope and shift.
         """

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 class Raw(NamedTuple):
     """Solution of a nonlinear program as arrays.
-    The fields are the unknowns, the multipliers of constraints and bounds, the parameters, the bounds, and
-    the scales.
+    The fields are its variables w, the multipliers mu of constraints and nu of bounds, its parameters p, the
+    bounds of w, and the scales (typical sizes) of variables, constraints and cost.
     """
 
     transcription: Transcription
@@ -32,9 +32,9 @@ class Raw(NamedTuple):
 
 
 def duals(raw: Raw, i: int, gone: np.ndarray) -> Multipliers:
-    """Return the multipliers of one phase by name, over the samples of the phase.
-
-    `gone` holds the multipliers of the equations by which states were eliminated.
+    """Return the multipliers of the constraints and bounds of phase i, by name.
+    Each multiplier is an array over samples. `gone` (N, n) holds those of the equations that eliminate states
+    from the program.
     """
     t = raw.transcription
     phase, at = t.phases[i], t.layouts[i]
@@ -107,8 +107,9 @@ def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
 
 
 def margin(raw: Raw, g: np.ndarray) -> float:
-    """Return the smallest distance of inequality constraints from their limits.
-    It is in units of the limits' scales, and negative if a limit is violated.
+    """Return the smallest distance of a limited quantity from its limits.
+    Equations are left out. Each distance is divided by a scale of the limits (`limit_scale`); it is negative
+    if a limit is violated.
     """
     least = np.inf
     for _, _, _, _, *columns in limited(raw, g):

@@ -85,8 +85,8 @@ def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) ->
 
 
 def _inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the middle of each range between lower and upper limits.
-    It is the only finite limit if the other one is infinite, and NaN if both are.
+    """Return a value inside each pair of limits: the middle if both are finite.
+    If only one of the two limits is finite, this limit is returned; if neither is finite, NaN is returned.
     """
     with np.errstate(invalid="ignore"):
         middle = 0.5 * (low + high)
@@ -131,8 +131,8 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
 
 
 def first_step(guess: Any, phase: Phase) -> int:
-    """Return the index of a phase's first step, from the start time of its guess.
-    If the guess is not a trajectory, it is the phase's `k0`, which is 0 by default.
+    """Return the index k0 of a phase's first step, from the start time of a guess.
+    k0 is this time divided by the step length. If the guess is not a trajectory, `phase.k0` is returned.
 
     Raises
     ------
@@ -179,8 +179,9 @@ def curve(guess: Any, phase: Phase) -> Curve:
 
 
 def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
-    """Return initial values of the multipliers or contact variables along a curve.
-    They are the variables (N, nw) of the nonlinear program besides states and inputs.
+    """Return a guess (N, nw) of the multipliers or contact variables of all steps.
+    They are the variables of the nonlinear program besides states and inputs. `smoothing` is that of the
+    contacts.
     """
     relaxed, k = phase.equations.relaxed, np.arange(phase.steps)
     if relaxed is None:
@@ -190,9 +191,10 @@ def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
 
 
 def quantities(phase: Phase, X: np.ndarray) -> np.ndarray:
-    """Return initial values of velocities that are variables of the nonlinear program.
+    """Return a guess of those velocities that are variables of the program.
+    The velocities follow from the given states X (N+1, nx) by linear equations.
 
-    They are the quantities of `Phase.lifts` at states (N+1, nx), and solve linear equations.
+    `Phase.lifts` tells where velocities are variables of the nonlinear program.
     """
     inner = phase.map.mechanism.implicit
     if inner is None or not phase.quantities:

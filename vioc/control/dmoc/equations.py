@@ -14,7 +14,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 class StepRows:
-    """Equations of one step of a map, with names of the equations and variables.
+    """CasADi function of the equations of one step of a map, with their names.
 
     The equations are r(x, u, x_next, w, t, dt, parameters) = 0, with further unknowns w of the step. They
     are the map's `residual` if it has one, with its multipliers as w; with contact its `relaxed` equations,
@@ -76,21 +76,21 @@ class StepRows:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """Names of the equations, each with the name of a state that has the same unit."""
+        """Dict from the name of a step equation to that of a state with the same unit."""
         return measured(self.function, self.names, self._states, 0, 2)
 
     def at(self, *args: Any) -> Any:
-        """Evaluate the equations of a step at given arguments.
-        The arguments are (x, u, x_next, w, t, dt, parameters, contacts); `contacts` are smoothing and gap
-        offset (give).
+        """Return the residuals of the equations of a step.
+        The arguments are (x, u, x_next, w, t, dt, parameters, contacts). `contacts` holds the smoothing of
+        contacts and the offset (give) that is added to their gaps.
         """
         more = ca.vertsplit(args[-1]) if self.relaxed is not None else ()
         return self.function(*args[:-1], *more)
 
     def given_next(self, *args: Any) -> Any:
-        """Return the components of the next state that equations give explicitly.
-
-        These are g at the arguments of `at`, in which the entries e of x_next must be 0.
+        """Compute components of the next state that step equations give explicitly.
+        These are the components `eliminated`. The arguments are those of `at`, with zeros for these
+        components of x_next.
         """
         return -self.at(*args)[list(self.solved_rows)]
 
@@ -114,10 +114,11 @@ def _explicit(f: OneStepMap) -> ca.Function:
 
 
 def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Find components of the next state that equations of the step give explicitly.
-    Their indices and those of the equations are returned.
+    """Find the step equations that have the form x_next[j] = g(...).
+    Return the indices j of these components of the next state, and those of the equations. `slopes` marks the
+    components that an equation contains with the factor 1.
 
-    Returns their indices and those of the equations. See `StepRows`.
+    See `StepRows`.
     """
     if not function.is_a("SXFunction"):
         return (), ()
@@ -137,7 +138,7 @@ def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...],
 
 
 def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tuple[str, ...]:
-    """Return a name for each step equation: that of its constraint or next state.
+    """Return names of the step equations: ``h.CONSTRAINT`` or ``dynamics.STATE``.
 
     An equation that contains the next state x_next[j] with factor 1 is named after state j. The remaining
     ones (balances of momenta) get the remaining states, in order.
@@ -147,8 +148,8 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
     moving = np.array([n.startswith(("p.", "v.")) for n in f.state_names])
 
     def only(r: int, *allowed: np.ndarray) -> bool:
-        """Return True if an equation depends on given components of states alone.
-        It must also contain the next state. `allowed` are masks of the components of x and x_next.
+        """Return True if equation r depends on x_next, and on allowed components alone.
+        The masks `allowed` select components of x and x_next; inputs, multipliers and time are not allowed.
         """
         here, after = (depends[i][r] & ~mask for i, mask in zip((0, 2), allowed, strict=True))
         rest = any(depends[i][r].any() for i in (1, 3, 4))
@@ -172,8 +173,8 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
 
 
 def _pattern(function: ca.Function, i: int) -> np.ndarray:
-    """Return the sparsity of a Jacobian as a mask.
-    The Jacobian is that of a function's equations with respect to input i of the function.
+    """Return the structural nonzeros of a Jacobian as a mask.
+    It is the Jacobian of the first output of `function` with respect to its input i.
     """
     if not function.numel_in(i):
         return np.zeros((function.numel_out(0), 0), bool)
@@ -181,10 +182,10 @@ def _pattern(function: ca.Function, i: int) -> np.ndarray:
 
 
 def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
-    """Return the entries of a Jacobian that are constant and 1 or -1.
-    All other entries of the returned matrix are 0.
+    """Return a Jacobian whose entries other than constant 1 or -1 are set to 0.
+    It is the Jacobian of the first output of `function` with respect to its input i.
 
-    It is the Jacobian of the equations (first axis) by input i. Constancy is checked at two random points.
+    Constancy is checked at two random points.
     """
     random = np.random.default_rng(0)
     args = function.mx_in()
@@ -198,9 +199,10 @@ def measured(
     function: ca.Function, names: Sequence[str], states: Sequence[str], *inputs: int
 ) -> dict[str, str]:
     """Return for each equation the name of a state that has the same unit.
+    Such a state occurs in the equation with the factor 1 or -1; equations without one are left out.
 
-    These are states that occur with factor 1 or -1; `inputs` are the indices of the function's inputs that
-    are states.
+    `names` are the names of the equations, and `inputs` are the indices of the function's inputs that are
+    states.
     """
     alone = np.any([unit_slopes(function, i) for i in inputs], axis=0)
     return {name: states[int(np.argmax(row))] for name, row in zip(names, alone, strict=True) if row.any()}

@@ -47,9 +47,10 @@ Solve = Callable[[float, "tuple[SolverOutcome, float] | None", bool], tuple[Solv
 def follow(
     solve: Solve, own: float, wide: float, max_iterations: int
 ) -> tuple[SolverOutcome, float, list[Stage]]:
-    """Solve programs with less and less smoothing of contact; return the last result.
+    """Solve programs with decreasing smoothing of contact; return the last solution.
+    The smoothing falls from `wide` to `own`, which is the smoothing of the map.
 
-    Its smoothing and the records of all solves are returned too.
+    The smoothing of this solution and the records of all solves are returned too.
 
     Parameters
     ----------

@@ -123,7 +123,8 @@ class Phase:
 
     @cached_property
     def costs_eliminated(self) -> bool:
-        """True if the cost depends on states that could be eliminated, such as momenta.
+        """True if the cost depends on states that the nonlinear program can eliminate.
+        An example of such states are momenta.
 
         `StepRows` determines these states.
         """
@@ -136,8 +137,9 @@ class Phase:
 
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
-        """Flags for the steps and for the end: True if velocities are variables there.
-        Velocities are variables of the nonlinear program where the cost or constraints use them.
+        """Flags that tell if velocities are variables of the nonlinear program.
+        The first flag concerns the steps, the second the end of the phase. Velocities are variables where the
+        cost or constraints use them.
 
         The velocities are the quantities `Mechanism.implicit`.
         """
@@ -149,16 +151,16 @@ class Phase:
         return running or bool(path), terminal or ends or later
 
     def lifted(self, c: PathConstraint) -> ca.SX | None:
-        """Return a constraint in terms of velocities that are variables of the program.
-        Return None if the constraint does not depend on such velocities.
+        """Return a constraint's expression with velocities as independent symbols.
+        Return None if the constraint does not depend on velocities that solve linear equations.
 
-        They are the quantities `Mechanism.implicit`.
+        These velocities are the quantities `Mechanism.implicit`.
         """
         return self.map.mechanism.implicit and self.map.mechanism.implicit.lifted(c.expression, short=True)
 
     @property
     def quantities(self) -> int:
-        """Number of velocities that are variables of the nonlinear program at a sample."""
+        """Number of velocities at a sample that are variables of the nonlinear program."""
         return self.map.mechanism.implicit.w.numel() if self.map.mechanism.implicit and any(self.lifts) else 0
 
     @property
@@ -180,7 +182,7 @@ class Phase:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """Names of the equations of a step, each with a state that has the same unit."""
+        """Dict from the name of a step equation to that of a state with the same unit."""
         found, inner = dict(self.equations.measures), self.map.mechanism.implicit
         if inner is not None and self.quantities:
             names = [f"implicit.{j}" for j in range(self.quantities)]
@@ -190,7 +192,7 @@ class Phase:
     @cached_property
     def implicit_rows(self) -> ca.Function:
         """CasADi function of the residual of the equations that define velocities.
-        The residual is zero if the variables w are the velocities that follow from state and parameters.
+        The residual is zero if the arguments w are the velocities at the state x.
 
         It maps (x, parameters, w) to the residual; the velocities are `Mechanism.implicit`.
         """
@@ -304,7 +306,7 @@ class Phase:
 
     @cached_property
     def data(self) -> np.ndarray:
-        """Time-varying data of cost and constraints, as columns of an array (N+1, total)."""
+        """References (time-varying data) of cost and constraints, (N+1, total)."""
         n = self.steps
         columns = [np.empty((n + 1, 0))]
         if self.cost is not None:

@@ -107,8 +107,9 @@ class Problem:
         self._solvers: dict[Any, Solver] = {}
 
     def transcription(self, form: str = "auto") -> Transcription:
-        """Return the nonlinear program of this problem in one of several forms.
-        The forms are those of `solve`, such as "states", and "staged" for the solver FATROP.
+        """Return the nonlinear program of this problem in a given form.
+        The form decides whether momenta are eliminated, as in `solve`; "staged" is the form for the solver
+        FATROP.
         """
         if form not in FORMS:
             raise ValueError(f"form: expected one of {', '.join(FORMS)}, got {form!r}")
@@ -199,7 +200,9 @@ class Problem:
             return self._solvers[key](w, p, limits, mu, nu, log, sizes.priced(t, w, p))
 
         def search(guess: Any, w: np.ndarray, known: Any) -> tuple[SolverOutcome, float, list[Stage]]:
-            """Solve programs with less and less smoothing of contact, starting from a guess."""
+            """Solve programs with decreasing smoothing of contact, from a given guess.
+            w are the variables at this guess, and `known` are its multipliers or None.
+            """
 
             def stage(
                 level: float, before: tuple[SolverOutcome, float] | None, last: bool
@@ -317,7 +320,7 @@ class Problem:
         return (raw.mu.copy(), raw.nu.copy()) if len({*sizes}) == 1 else None
 
     def _start(self, guess: Any, t: Transcription, smoothing: float = 0.0) -> np.ndarray:
-        """Return initial values of all variables of the program from the user's guess."""
+        """Return the solver's starting point: all variables, from the user's guess."""
         if isinstance(guess, Result):
             if self._duals(guess, t) is not None:
                 return guess.raw.w.copy()
@@ -385,7 +388,7 @@ class Problem:
                 raise ValueError(f"solver: FATROP takes one chain of steps, no {what}; use 'ipopt'")
 
     def _check_finite(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> None:
-        """Raise OptimizationError if the program is not finite at the guess."""
+        """Raise OptimizationError if cost or constraints are not finite at the guess."""
         values = np.concatenate([np.asarray(v).ravel() for v in t.program.values(w, p)])
         if np.isfinite(values).all():
             return

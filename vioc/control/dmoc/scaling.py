@@ -51,10 +51,10 @@ class Scales(NamedTuple):
         return x * self.unknowns, y * self.cost / self.rows
 
     def grown(self, t: Transcription, w: np.ndarray) -> Scales | None:
-        """Return scales that are enlarged for variables that became large in a search.
-        Return None if no variable exceeds its size by a factor `GROWN`.
+        """Return scales with larger sizes for variables that a search made large.
+        Return None if no variable in w exceeds `GROWN` times its size.
 
-        `w` are the variables at the end of the search.
+        w are the variables at the end of the search.
         """
         of_w = self.unknowns.copy()
         for at in t.layouts:
@@ -65,15 +65,16 @@ class Scales(NamedTuple):
         return self._replace(unknowns=of_w) if (of_w != self.unknowns).any() else None
 
     def priced(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
-        """Return the same scales, with the unit of the cost adapted to a guess.
-        The unit follows from the gradient of the cost there.
+        """Return the same scales with a new unit of the cost.
+        The unit follows from the gradient of the cost at the variables w.
         """
         return self._replace(cost=_price(t.program, w, p, self.unknowns))
 
 
 class Scaled:
     """Nonlinear program in scaled units, with its derivatives.
-    With variables w, constraints g and cost f of the original program, its own are w/s, g/r and f/c.
+    Its variables are w/s, its constraints g/r and its cost f/c, where w, g and f belong to the original
+    program and s, r and c are their scales.
 
     Its parameter vector holds the program's parameters, then s, r and c.
     """
@@ -147,7 +148,7 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
     """Return the typical sizes of the states and inputs of each phase.
-    Their unit of time follows from the duration of all phases.
+    The total duration of all phases determines the unit of time.
     """
     lengths = [
         float(w[at.H[0]]) if at.H is not None else phase.length_limits[0]
@@ -192,7 +193,8 @@ def _of_rows(
     t: Transcription, i: int, sizes: Sizes, J: sp.csr_matrix, of_w: np.ndarray, of_g: np.ndarray
 ) -> None:
     """Write the typical sizes of a phase's constraints to `of_g`.
-    The sizes of variables without a known unit, such as multipliers, are written to `of_w`.
+    Sizes of variables without a known unit, such as multipliers, follow from the constraints and are written
+    to `of_w`.
 
     J is the program's Jacobian in magnitudes. The size of an unknown without a known unit (a multiplier, for
     example) is the one that changes a constraint of a known unit by its size.

@@ -24,8 +24,8 @@ ACTIVE = 1e-6  # distance to a limit, over 1 + |limit| in units of sizes, below 
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity:
-    """First derivatives of an optimum.
-    They are with respect to parameters of the map and to given initial states.
+    """First derivatives of an optimal solution and of its cost.
+    They are taken with respect to parameters of the map and to given components of the initial state.
 
     Attributes
     ----------
@@ -147,8 +147,9 @@ def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
 
 
 def _by_given(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray):
-    """Return derivatives with respect to the parameter vector of the program.
-    They are those of the Lagrangian, of its gradient, and of the constraints g.
+    """Return three derivatives with respect to the parameters p of the program.
+    The functions that are differentiated are the Lagrangian, its gradient with respect to w, and the
+    constraints g.
     """
     program = t.program
     L_p = np.zeros(t.given.size)

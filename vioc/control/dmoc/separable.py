@@ -1,5 +1,6 @@
-"""Nonlinear programs that are sums and stacks of small functions.
-Cost f and constraints g consist of function blocks, each of which is evaluated at many places j (samples).
+"""Nonlinear programs that consist of small functions.
+Cost f and constraints g are formed by function blocks, each of which is evaluated at many places j (samples).
+The costs of all blocks are added, and their constraints are stacked.
 
     f = sum over blocks, j of l(w[I_j], p[K_j]),     g = stack over blocks, j of c(w[I_j], p[K_j])
 
@@ -127,8 +128,9 @@ class FunctionBlock:
 
     @cached_property
     def by_given(self) -> ca.Function:
-        """CasADi function of the block's derivatives with respect to its parameters.
-        They are those of the Lagrangian, of its gradient, and of the constraints.
+        """CasADi function of three derivatives with respect to the block's parameters.
+        The functions that are differentiated are the Lagrangian of the block, the gradient of this
+        Lagrangian, and the constraints.
 
         The Lagrangian is sigma l + mu'c, its derivative is (1, np); arguments are (v, p, sigma, mu).
         """
@@ -164,7 +166,8 @@ class FunctionBlock:
 
     @cached_property
     def _given_slope(self) -> ca.Function:
-        """CasADi function of the Lagrangian's gradient by the blocks' parameters.
+        """CasADi function of the Lagrangian's gradient with respect to parameters.
+        The Lagrangian and the parameters are those of the block at one place.
 
         It maps (v, p, mu) to the gradient (np,) of cost + mu'c.
         """
@@ -175,9 +178,10 @@ class FunctionBlock:
         return ca.Function("given_slope", [v, p, mu], [ca.densify(ca.gradient(value, p))], OPTIONS)
 
     def slope_by_given(self, w: np.ndarray, p: np.ndarray, mu: np.ndarray, size: int) -> np.ndarray:
-        """Return the gradient of the block's Lagrangian with respect to all parameters.
+        """Return the gradient (size,) of the Lagrangian with respect to the parameters.
+        The Lagrangian is that of this block, summed over all places; the parameters are those of the program.
 
-        The Lagrangian is the sum of costs and mu'rows, with mu (n, m); the gradient is (size,).
+        The Lagrangian is the sum of costs and mu'rows, with mu (n, m);
         """
         total = np.zeros(size)
         if self.given.size:

@@ -90,7 +90,9 @@ class Stencil:
 
     @property
     def reach(self) -> int:
-        """Smallest offset (at most 0) from the current sample to a sample that is used."""
+        """Offset from the current sample to the earliest sample that the function uses.
+        The offset is -1, for example, if the function uses the previous sample.
+        """
         entries = [*self._unknowns.values(), *self._given.values()]
         return min((e.k for e in entries if not e.fixed), default=0)
 
@@ -129,8 +131,8 @@ class SampleSymbols:
         return self.stencil.unknown(self, name, table)
 
     def section(self, name: str) -> Any:
-        """Return the symbol of a section of the program's parameters at this sample.
-        The sections are named as in the layout `Given`.
+        """Return the symbol of one section of the program's parameter vector.
+        A time-varying section has its values at this sample. Sections are named as in the layout `Given`.
         """
         table = self.stencil.owner.given.index(self.phase, name)
         return self.stencil.given(self, name, table[None] if table.ndim == 1 else table)
@@ -153,7 +155,9 @@ class SampleSymbols:
         return self._unknown("q", self._layout.X[:, self._layout.kept])
 
     def given_next(self, kept: Any) -> Any:
-        """Return the eliminated components of the next state, given its other components."""
+        """Return the eliminated components of the state one step after this sample.
+        They follow from `kept`, the other components of that state, by equations of the step.
+        """
         at, f = self._layout, self._of.map
         x, x1 = (_placed(f.nx, (at.kept, values)) for values in (self._kept, kept))
         more = self.unknowns, self.t, self.h, self.theta, self.contacts
@@ -224,8 +228,8 @@ def _placed(size: int, *parts: tuple[list[int], Any]) -> Any:
 
 
 def _used(entries: dict[Any, _Entry], cost: Any, rows: Any, least: int = 0) -> dict[Any, _Entry]:
-    """Return those symbols, with their tables, that occur in cost or constraints.
-    If there are none, return the first `least` ones.
+    """Return those entries whose symbols occur in the cost or the constraints.
+    If no symbol occurs, return the first `least` entries.
     """
     expression = ca.vertcat(cost, rows)
     used = {key: e for key, e in entries.items() if ca.depends_on(expression, e.symbol)}
@@ -238,8 +242,8 @@ def _split(whole: Any, parts: list[Any]) -> list[Any]:
 
 
 def _rows_at(entries: dict[Any, _Entry], samples: np.ndarray) -> np.ndarray:
-    """Return the indices of the variables or parameters for which symbols stand.
-    The array (samples, total) has one row for each sample and the symbols side by side.
+    """Return the indices (samples, total) of a function's variables or parameters.
+    A row holds the indices of all entries at one sample.
     """
     columns = [np.empty((len(samples), 0), int)]
     for e in entries.values():

@@ -111,7 +111,8 @@ class Transcription:
         return self.given.values(numbers)
 
     def contacts(self, i: int, least: float = 0.0) -> np.ndarray:
-        """Return the smoothing of a phase's contacts and the offset of their gaps.
+        """Return the smoothing of a phase's contacts, and the offset added to their gaps.
+        The smoothing is at least `least`.
 
         The array is (2,), or (0,) without contacts. The smoothing is the larger of the map's own and
         `least`. The offset (give) is 0 for the map's own; otherwise it is the height at which bodies hover
@@ -130,8 +131,9 @@ class Transcription:
         return min(own, default=None)
 
     def unknowns_of(self, i: int) -> list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]:
-        """Return names, indices and masks of the variables of a phase.
-        There are three such items: for states, for inputs, and for multipliers or contact variables.
+        """Return names, indices and masks of a phase's variables, as three items.
+        The items are for states, for inputs, and for multipliers or contact variables. Index arrays have a
+        row for each sample; a mask is False where a state is not a variable.
         """
         phase, at = self.phases[i], self.layouts[i]
         f = phase.map
@@ -289,8 +291,9 @@ class Transcription:
         self._add(i, rows, [0], names, shift, shift)
 
     def _steps(self, i: int) -> None:
-        """Add the equations of the steps of a phase, and its running cost.
-        They are separate functions of the program, which have fewer derivatives.
+        """Add the step equations of a phase, and its running cost, to the program.
+        The equations and the cost are separate functions of the program, so that fewer derivatives are
+        needed.
         """
         phase, at = self.phases[i], self.layouts[i]
         eq, n = phase.equations, phase.steps
@@ -338,8 +341,9 @@ class Transcription:
         return weight * (at(x, now, node) + at(x1, later, after)) / 2
 
     def _gaps(self, i: int) -> None:
-        """Add the defects between successive steps as constraints for the solver FATROP.
-        They are x[k+1] = w[k], where w[k] is the end of step k, and equal step lengths.
+        """Add constraints that connect successive steps, for the solver FATROP.
+        They are x[k+1] = w[k], where w[k] is the end of step k. If step lengths are free, constraints make
+        them equal, too.
         """
         phase, at = self.phases[i], self.layouts[i]
         if not at.staged:
@@ -354,7 +358,9 @@ class Transcription:
         self._add(i, rows, np.arange(phase.steps), names, stage=GAP)
 
     def _quantities(self, i: int) -> None:
-        """Add the linear equations that define velocities as variables of the program."""
+        """Add the equations of those velocities that are variables of the program.
+        These linear equations determine the velocities from the state.
+        """
         phase, inner = self.phases[i], self.phases[i].map.mechanism.implicit
         samples = np.flatnonzero((self.layouts[i].V >= 0).any(axis=1))
         if inner is None or not len(samples):
@@ -437,8 +443,8 @@ class Transcription:
     # -- ends of constrained mechanisms ---------------------------------------------------------
 
     def _given_end_rows(self, i: int) -> list[int]:
-        """Return the holonomic constraints that the given final state already determines.
-        They are indices of equations h(x_N) = 0 of the last step.
+        """Return the indices of equations h(x_N) = 0 that a given final state determines.
+        h are the holonomic constraints, and the equations belong to the last step.
         """
         phase = self.phases[i]
         _, depends = constraint_values(phase.map) if phase.unknowns else ([], [])
@@ -464,8 +470,9 @@ class Transcription:
     # -- joints between phases ------------------------------------------------------------------
 
     def _link(self, i: int, jump: Mapping[str, Any] | None) -> frozenset[str]:
-        """Add the equations of a phase's first state, from the end of the phase before.
-        The names of the states that they determine are returned.
+        """Add equations that set a phase's first state, and return names of its states.
+        The equations set this state to the last state of the previous phase, after a jump if there is one.
+        Only states that the equations determine are named.
 
         The phase before the first one is the last one.
         """
@@ -488,7 +495,5 @@ class Transcription:
 
 
 def _entries(columns: list[int], stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
-    """Return selected components of a state as constraints of a function.
-    The cost of the function is zero.
-    """
+    """Return zero as the cost, and components of a sample's state as constraints."""
     return ca.SX(0), node.x[columns]

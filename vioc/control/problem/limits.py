@@ -151,8 +151,8 @@ def finer_bounds(bounds: Mapping[str, Any] | None, steps: int, factor: int) -> d
 
 def limit_scale(low: np.ndarray, high: np.ndarray, size: float = 1.0) -> float:
     """Return a scale for a constraint, from its lower and upper limits over time.
-    It is half the mean distance of the limits; without such pairs, the larger of `size` and the mean
-    magnitude of the limits.
+    It is half the mean distance between finite lower and upper limits that differ. Without any of these it is
+    the mean magnitude of the limits, or `size` if that is larger.
     """
     both = np.isfinite(low) & np.isfinite(high) & (low != high)
     half = float(np.mean((high - low)[both])) / 2 if both.any() else 0.0
@@ -186,7 +186,7 @@ def end_condition(
 
 def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
     """Return the conditions on the first or last state, by full names of quantities.
-    They are given as an array, a dict or None.
+    The user's `value` is a state, a dict of conditions, or None.
 
     At the end, momenta of constrained variables are replaced by their velocities: momentum across constraints
     moves nothing and depends on the impulses of the last step.

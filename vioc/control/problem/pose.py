@@ -71,7 +71,7 @@ def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = 
 
 def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
     """Return the error of one component of a frame's orientation, such as ``hand:rx``.
-    Return None if `among` does not have the target of all three components.
+    Target values are looked up in `among`; return None if it lacks one of the three components.
 
     For ``FRAME:rx`` it is the entry of J_r(r_d)^-1 log(R_d' R), which to first order is r - r_d, so that
     multipliers are derivatives by the given values; it is smooth where r jumps. None unless all three

@@ -114,7 +114,7 @@ class Log:
             self.monitor(record)
 
     def shown(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context that shows a progress display unless lines are printed."""
+        """Return a context with a progress display, unless each iteration prints a line."""
         return contextlib.nullcontext() if self.monitor is True else self.progress
 
 
@@ -446,8 +446,8 @@ class Result(AsTrajectory):
         return self.problem.sensitivity(self)
 
     def products(self, phase: int | None = None) -> dict[str, np.ndarray]:
-        """Return the products of gap and impulse of each contact and limit, m N s.
-        They are arrays (N,) by name, with the gaps at the end of each step.
+        """Return the products (N,) of gap and impulse, m N s, by name.
+        There is an array for each contact and each joint limit. The gaps are those at the end of each step.
         """
         run = self._motion(phase)
         step = run.map.mechanism.relaxed()
@@ -565,10 +565,11 @@ def off_branch(run: Trajectory, near: float = OWN) -> str:
 
 
 def judged(status: Status, run: Trajectory, gap: float, leaves: bool) -> tuple[Status, str]:
-    """Return the status of a search after a comparison of its motion with the rollout.
-    A text is returned, too: a warning, or "" if the rollout agrees.
+    """Return the status of a search after a comparison with the inputs' rollout.
+    `gap` is the distance of the motion from the rollout, and `leaves` is True if it is too large. A text is
+    returned, too: a warning if `leaves` is True, else "".
 
-    The arguments are the outcome of `open_loop`. A motion that departs from the rollout of its inputs is
+    `gap` and `leaves` are results of `open_loop`. A motion that departs from the rollout of its inputs is
     still converged if its steps are the map's.
     """
     if not leaves:

@@ -48,7 +48,7 @@ def powers(unit: str) -> tuple[int, int, int] | None:
 
 
 def power(value: float) -> float:
-    """Return the power of 1000 nearest to a value, as the unit of such values.
+    """Return the power of 1000 nearest to a value, which serves as a unit.
 
     Examples are g, kg and t, or mm, m and km. Values near 1 have unit 1, so they are unchanged to the bit,
     and scaling a problem to another such unit gives the same scaled problem.
@@ -103,8 +103,8 @@ class Sizes:
         self._shares = self._inertias(body, known)
 
     def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
-        """Return the inertia of each variable, relative to that of the whole mechanism.
-        The dict is by the momenta of these variables and by the inputs that drive them.
+        """Return the inertias of single variables, relative to that of the mechanism.
+        The keys are the names of these variables' momenta, and of the inputs that drive the variables.
 
         Inertias are powers of 1000. Inputs with known limits, and the momenta that they drive, are left out.
         """
@@ -128,8 +128,8 @@ class Sizes:
         return found
 
     def _lengths(self, told: Iterable[tuple[str, Any]]) -> list[float]:
-        """Return the lengths implied by the largest given lengths, speeds and forces.
-        Mass and duration of the problem convert the units.
+        """Return the largest length, and lengths from the largest speed and force.
+        Speed and force are converted to lengths by the mass and the duration of the problem.
         """
         found = [0.0, 0.0, 0.0]
         for unit, value in told:
@@ -177,7 +177,9 @@ class Sizes:
 
     @property
     def states(self) -> np.ndarray:
-        """Typical sizes of the errors of the state (ndx,)."""
+        """Typical sizes (ndx,) of the components of errors of the state.
+        Such an error is a small displacement from a state, as a tangent vector.
+        """
         return np.array([self.of(name) for name in self.map.space.error_names])
 
     @property
@@ -198,8 +200,9 @@ def _largest(*values: Any) -> float:
 
 
 def _extent(body: Any, X: np.ndarray) -> float:
-    """Return the largest distance of any frame from the initial first frame, m.
-    Distances are along the states X; the value is 0 if the map has no frames.
+    """Return the extent, m, of a mechanism and its motion.
+    It is the largest distance of any frame, in any of the states X, from the initial position of the first
+    frame. It is 0 if the map has no frames.
     """
     if not hasattr(body, "frame_positions"):
         return 0.0

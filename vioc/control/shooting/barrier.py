@@ -244,7 +244,9 @@ class Interior:
             self.damping = self.damping / factor if self.damping > last else 0.0
 
     def _less_shift(self, whole: bool) -> None:
-        """Reduce the smallest shift of the Hessian if full shifted steps converge slowly."""
+        """Reduce the smallest shift of the exact Hessian if steps converge slowly.
+        Only full steps with a shifted Hessian are considered; `whole` tells if the last step was full.
+        """
         (several, share, lowest), factor = SLOW, CURVED[1]
         slow = whole and self.exact and self.shift > 0 and self.error > share * self.before
         self.slow, self.before = self.slow + 1 if slow else 0, self.error
@@ -253,7 +255,8 @@ class Interior:
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
         """Return True if the search has reached the rounding error of the merit.
-        The reductions predicted by `AT_ROUNDING` full or refused steps are then below it.
+        This is the case after `AT_ROUNDING` consecutive steps that predict smaller reductions, if the KKT
+        residual is at most `ROUNDED`. Only full steps and steps that the line search refused are counted.
 
         It is called after full and refused steps only. If it returns True, it sets `note`.
         """
@@ -301,7 +304,8 @@ class Interior:
         return None
 
     def _price_of_limits(self, b: StageBlocks) -> float:
-        """Return a unit for the damping of inputs that the cost does not penalize.
+        """Return a unit for the damping of inputs, if the cost does not penalize inputs.
+        Damping adds a multiple of this unit to the diagonal of the Hessian by the inputs.
 
         It is the median weight of the inputs in the barrier terms, or the unit of the cost if no inequality
         contains inputs.

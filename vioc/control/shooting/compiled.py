@@ -50,8 +50,8 @@ class _Iterate(ctypes.Structure):
 
 
 def level_of(f: OneStepMap) -> type[Level]:
-    """Return the class of a search's barrier subproblems: numpy or C.
-    C is used if stages are small and the map's backend compiles.
+    """Return the class of barrier subproblems: `NativeLevel` in C, `Level` in NumPy.
+    C is used if the map has few states and inputs and its backend compiles.
 
     With ``"auto"``, searches compute in numpy until the library is compiled. A search keeps its class; its
     functions of derivatives may change over (`AutoProgram`).
@@ -168,8 +168,8 @@ class _Kept(ctypes.Structure):
 
 
 def newton_of(level: Level) -> Newton:
-    """Return the Newton solver of a barrier subproblem.
-    It computes in C if the subproblem does and the initial state is given.
+    """Return the Newton solver of a barrier subproblem, in C or in NumPy.
+    The solver is in C if the subproblem is a `NativeLevel` and the initial state is given.
     """
     given = not level.stages.start.shape[1]
     return NativeNewton(level) if isinstance(level, NativeLevel) and given else Newton(level)

@@ -219,7 +219,7 @@ class Level:
     # -- Newton's step --------------------------------------------------------------------------
 
     def elastic(self, it: Iterate) -> float:
-        """Return the regularization of the dynamics; 0 if the iterate has no defects.
+        """Return the regularization delta of the defects; 0 if the iterate has no defects.
 
         With 0 the linearized step from a trajectory has no defects.
         """
@@ -228,14 +228,15 @@ class Level:
     @property
     def softness(self) -> np.ndarray:
         """Regularization delta of each constraint.
-        It is 0 for bounds of constants of the motion, which slacks satisfy exactly.
+        It is 0 for limits of free constants, such as the duration, which slacks satisfy exactly.
         """
         return np.where(self.stages.rows.hard, 0.0, self.soft)
 
     def given_way(self, it: Iterate, p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the defects and constraint residuals that the regularization permits.
+        They are delta times the differences of the multipliers p and y from their estimates.
 
-        They are 0 for constants of the motion, which are not regularized.
+        They are 0 for free constants, such as the duration, which are not regularized.
         """
         return self.elastic(it) * self.gives * (p - self.costates)[1:], self.softness * (y - self.estimate)
 
@@ -393,7 +394,7 @@ class Level:
         return self._error(it, stationarity, 0.0), self._error(it, stationarity, self.mu)
 
     def set_share(self, it: Iterate) -> None:
-        """Set `share`, the scale of the complementarity residual, from the cost.
+        """Set `share`, the divisor of the complementarity residual, from the cost.
 
         `share` is the cost of the iterate over its unit, within [LEAST, 1], times the scaled unit where that
         is below 1. The complementarity of inequalities in the KKT residual of the problem is divided by it,
@@ -435,7 +436,8 @@ class Level:
     # -- updates of the subproblem --------------------------------------------------------------
 
     def begin_scale(self, it: Iterate, b: StageBlocks) -> None:
-        """Set the unit and the scale of the cost from the initial guess.
+        """Set the unit of the cost and its scale factor from the initial guess.
+        The unit is a typical magnitude of the cost. The scale factor multiplies the cost in the merit.
 
         The unit comes from the cost of inputs of typical size and of the guess without its final cost. A
         given scale stays: it cannot be determined at an optimum, where the gradient vanishes.
@@ -453,10 +455,10 @@ class Level:
         self.scale = min(1 / self.unit, LARGEST / largest) if largest > 0 else 1 / self.unit
 
     def scaled_up(self, it: Iterate, b: StageBlocks) -> Iterate | None:
-        """Enlarge the scale of a cost that became too small; return the new iterate.
+        """Enlarge the scale factor of the cost if the scaled cost became too small.
+        Return the iterate with new multipliers, or None if the cost is large enough.
 
-        With a cost far below its scale, any feasible curve would be accepted as an optimum. Returns None if
-        the cost is large enough.
+        With a cost far below its scale, any feasible curve would be accepted as an optimum.
         """
         size = max(_largest(b.g, b.g_end), _largest(b.H, b.H_end))
         if not 0 < self.scale * size < SMALL:
@@ -490,8 +492,9 @@ class Level:
 
     def relents(self, d: NewtonDirection) -> bool:
         """Raise the barrier parameter again if bounds cut the first Newton step short.
+        Return True if the parameter was raised.
 
-        The first step of a subproblem is tested. Returns True if mu was raised.
+        The first step of a subproblem is tested.
         """
         most, self._fell_from = RELENT * self._fell_from, 0.0
         relents = self.mu < most and min(d.lengths) < EARLY
@@ -503,12 +506,14 @@ class Level:
         return self.tolerance * self.share / 10
 
     def next(self, it: Iterate) -> bool:
-        """Update multiplier estimates and parameters for the next barrier subproblem.
+        """Update multiplier estimates, barrier parameter and regularization.
+        Return True if the next barrier subproblem begins, and False if the same one is repeated with new
+        estimates.
 
         The estimates always become the multipliers of the iterate. delta falls if the estimates alone did not
-        reduce the violation fast. Returns False if delta stays and mu falls by less than ten times, because
-        of the tolerance or of the remaining violation. The same subproblem is then repeated with the new
-        estimates, and `stuck` counts the repetitions without progress.
+        reduce the violation fast. The same subproblem is repeated if delta stays and mu falls by less than
+        ten times, because of the tolerance or of the remaining violation. `stuck` counts the repetitions
+        without progress.
         """
         (least, power), (stiffer, smallest), before, mu = NEXT, STIFFER, self.left, self.mu
         self.estimate[:], self.costates[:] = it.y, it.p

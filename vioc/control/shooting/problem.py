@@ -134,7 +134,7 @@ class ShootingProblem(ABC):
         return again
 
     def begun_at(self: Own, k0: int) -> Own:
-        """Return this problem, begun at sample k0 of a longer run.
+        """Return this problem with its first step at sample k0 of a longer run.
 
         References of the cost are indexed by the samples of the run, and the last reference is repeated at
         its end. Limits over time are indexed by the problem's own samples.
@@ -407,7 +407,7 @@ class ShootingProblem(ABC):
 
 
 def _from(cost: Cost, k0: int, steps: int) -> Cost:
-    """Return a cost whose references begin at sample k0 of the given cost's."""
+    """Return the same cost with its references shifted to begin at sample k0."""
     at = k0 + np.arange(steps + 1)
     rows = [r[np.minimum(at, len(r) - 1)] for r in cost.references]
     return cost.with_references(*rows) if rows else cost

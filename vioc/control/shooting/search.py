@@ -116,15 +116,17 @@ class LineSearch:
         return True
 
     def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
-        """Return the merit with errors of predicted residuals counted as infeasibility.
-        Their cost is subtracted from the barrier cost, and their size enters the violation.
+        """Return merit, barrier cost and violation, with prediction errors as violation.
+        These are errors of the predicted residuals of the cost. Their cost is subtracted from the barrier
+        cost, and their size enters the violation.
         """
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))
 
     def _promises(self, it, b, d, length, point, s, merit, enough, lin) -> bool:
-        """Return True if a second-order correction is worth a trial.
-        It must be predicted to halve the amount by which a trial's merit is too large.
+        """Return True if a second-order correction is predicted to help enough.
+        The correction must at least halve the difference between the merit of the trial and the largest
+        acceptable merit `enough`.
         """
         after = self.level.corrected(it, d, point, s, length, merit)
         if lin is not None and any(rho is not None for rho in it.foreseen):

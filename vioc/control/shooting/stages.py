@@ -163,7 +163,8 @@ class Stages:
     def blocks(
         self, point: Point, lin: Linearization, exact: bool = False, foreseen: Foreseen = (None, None)
     ) -> StageBlocks:
-        """Return the first derivatives along a curve and the Hessian of the cost.
+        """Return first derivatives of the problem and the Hessian of the cost on a curve.
+        The first derivatives are those of the map, the cost and the constraints.
 
         The Hessian is Gauss-Newton, or exact with the predicted residuals `foreseen` as multipliers
         (`Cost.expand`).
@@ -227,7 +228,8 @@ class Stages:
         before: Foreseen,
         length: float,
     ) -> Foreseen:
-        """Predict the nonlinear residuals of the cost after a step, given in scaled units.
+        """Predict the nonlinear residuals of the cost after a step along dx, du.
+        The step is the fraction `length` of dx and du, which are in scaled units.
 
         `Cost.foreseen` documents the arguments.
         """
@@ -236,8 +238,9 @@ class Stages:
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return J'We, the change of the cost's gradient due to errors e of predictions.
-        The nonlinear residuals of the cost are predicted; J is their Jacobian and W their weight.
+        """Return J'We, a correction of the cost's gradient for errors e of predictions.
+        The nonlinear residuals of the cost are predicted linearly. e is the actual minus the predicted
+        residual, J the Jacobian and W the weight of the residuals.
 
         The step is in scaled units; `Cost.beyond` documents the arguments.
         """

@@ -133,7 +133,9 @@ class Unknowns:
         return self._extended.constants if self._extended else ()
 
     def _place(self, name: str) -> int:
-        """Return the index of a free duration or parameter among the errors of the state."""
+        """Return the index of a free constant in the error of the extended state.
+        Examples of free constants are the duration and parameters.
+        """
         return self.f.ndx + self._constants.index(name)
 
     # -- the problem on the map with constants --------------------------------------------------
@@ -210,7 +212,8 @@ class Unknowns:
         return x
 
     def constants(self, run: Trajectory | None, x0: np.ndarray) -> np.ndarray:
-        """Return initial values of duration, parameters and periodic states.
+        """Return a guess of the free constants of a problem.
+        They are the duration, parameters, and first values of periodic states.
 
         They are inside their limits, and come from the trajectory `run`, if there is one, and from the first
         state x0.

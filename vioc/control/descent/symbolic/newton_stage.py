@@ -45,7 +45,8 @@ class StageLayout(NamedTuple):
 
 
 def model_stage(e: SymbolicStage) -> ca.Function:
-    """Return the CasADi function of one backward stage of the second-order cost model.
+    """Return the CasADi function of one stage of the second-order cost model.
+    The stages are evaluated backward in time.
 
     It computes projection gains, adjoint, Newton Hessian and minimizer. The carry is (number of stages whose
     Hessian by u is not positive definite, G, adjoint, P, p).
@@ -103,8 +104,8 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
 
 
 def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
-    """Return one column with the coefficients of two affine functions of the state.
-    They give the input and the next state under the feedback du = -K dx - d.
+    """Return the input du and the next state under the feedback du = -K dx - d.
+    Both are affine functions of the state's change dx; their coefficients are returned in one column.
 
     The column holds M by rows, then m, of (du, dx_next) = M dx + m.
     """
@@ -115,7 +116,8 @@ def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
 
 def direction_stage(e: SymbolicStage) -> ca.Function:
     """Return the CasADi function of one forward stage of a descent direction.
-    It computes input and next state from the state, and adds the stage's part of the cost's slope.
+    It computes the changes of the input and the next state from the change of the state. It also adds the
+    part of this stage to the slope of the cost along the direction.
 
     The carry is (Dg.zeta, dx). The rows hold the affine maps of `_affine`; the second output is du.
     """

@@ -109,7 +109,9 @@ class Recursions:
     # -- the iterate --------------------------------------------------------------------------------
 
     def begin(self, x0: np.ndarray, weights: Weights | None) -> None:
-        """Set the initial state of a search, and the weights of the projecting regulator."""
+        """Set the initial state of a search, and the weights Q, R of a regulator.
+        The gains of this regulator are the feedback of trial rollouts.
+        """
         self._weights = weights
         self._start[1:] = x0
         if weights is not None:
@@ -146,7 +148,9 @@ class Recursions:
     # -- model and directions -----------------------------------------------------------------------
 
     def model(self, shift: float) -> tuple[bool, bool]:
-        """Compute the second-order model of the cost at the iterate, with a Hessian shift.
+        """Compute the second-order model of the cost at the iterate.
+        Return two flags: the first tells if the model is valid, the second if its Hessian, with a shift, has
+        a minimum.
 
         `shift` of Newton's Hessian is in units of `unit`.
 
@@ -205,15 +209,15 @@ class Recursions:
         carry[nx * nx :] = self.lx_end
 
     def minimize(self, shift: float) -> int | None:
-        """Solve Newton's subproblem again with another shift of the Hessian.
-
-        Returns an argument for `direction`, or None if there is no minimum.
+        """Minimize the quadratic model of the cost with another shift of its Hessian.
+        Return an argument for `direction`, or None if there is no minimum.
         """
         return self._minimize(0, self.lxx_end, shift * self.unit)
 
     def minimize_other(self, H: np.ndarray, P: np.ndarray) -> int | None:
-        """Solve Newton's subproblem with other Hessians.
-        H are the Hessians of the steps, P is that of the terminal cost.
+        """Minimize the quadratic model of the cost with given Hessians.
+        H are the Hessians of the steps, and P is that of the terminal cost. Return an argument for
+        `direction`, or None if there is no minimum.
         """
         self._other[:] = H.reshape(len(H), -1)
         return self._minimize(1, P, np.zeros(len(self._shift)))
@@ -229,11 +233,10 @@ class Recursions:
         return which + 1 if self._minimizers[which].call() == len(self.u) else None
 
     def direction(self, which: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the descent direction of a solved subproblem.
-        The slope of the cost along it is returned, too.
+        """Return the descent direction dx, du, and the slope of the cost along it.
+        `which` selects a quadratic subproblem: 0 is the one of the model; `minimize` returns other values.
 
-        These are dx (N+1, nx), du (N, nu) and Dg.zeta. `which` is 0 for the model's minimizer, or the value
-        that `minimize` returned.
+        The shapes of dx and du are (N+1, nx) and (N, nu); the slope is Dg.zeta.
         """
         if which not in self._directions:
             e, nx = self._programs.equations, self.x.shape[1]
@@ -294,5 +297,7 @@ class Recursions:
 
 
 def _back(a: np.ndarray) -> np.ndarray:
-    """Reverse the order of stages in an array, unless one row serves all stages."""
+    """Return an array with its stages in reversed order.
+    An array with one axis, which holds the same values for all stages, is returned unchanged.
+    """
     return a[::-1] if a.ndim == 2 else a
