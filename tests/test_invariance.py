@@ -108,6 +108,23 @@ def test_units_of_mass_length_and_time_do_not_matter(name):
         assert solved(name, of) == (status, pytest.approx(cost, rel=SAME)), of
 
 
+@pytest.mark.parametrize("m", [1e-6, 1e6])
+def test_bodies_of_any_size_are_moved_to_the_same_optimum(m):
+    """Errors of the states of `MaximalVI` have units; as pure numbers they let a cart of um stop early."""
+
+    def best(of: Units):
+        f = vioc.MaximalVI(cart_pole(of)[0].system, STEP * of.s)
+        ends = {"x": 20 * of.J / of.m**2, "theta": 30 * of.J, "v.theta": 2 * of.J * of.s**2}
+        R = {"u": 0.02 * of.J / of.N**2 / of.s}
+        cost, x0 = quadratic(f, R=R, Qf=ends), f.initial_state({"theta": np.pi - 0.9})
+        found = optimize(f, cost, x0=x0, steps=N, method="shooting")
+        return found.status, found.cost / of.J
+
+    status, cost = best(Units())
+    assert status == "converged"
+    assert best(Units(m=m)) == (status, pytest.approx(cost, rel=SAME))
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_the_scale_of_the_cost_does_not_matter(name):
     status, cost = solved(name, Units())

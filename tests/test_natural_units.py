@@ -37,6 +37,17 @@ def arm(size, mass, *terms):
     return System(links, G, *damped, JointForce("b", "u"), *terms)
 
 
+def test_errors_of_states_have_units():
+    """Sizes, and with them verdicts of optimizers, follow from these units."""
+    body = vioc.free("b", mass=Mass(1.0, (1.0, 1.0, 1.2)))
+    units = {n: GroupVI(System(body), 0.01).unit(n) for n in GroupVI(System(body), 0.01).space.error_names}
+    assert [units[f"b-{n}"] for n in ("x", "phix", "phiz")] == ["m", "rad", "rad"]
+    f = vioc.MaximalVI(System(tx("x", mass=1.0)[ry("a")[tz(-1.0, name="bob", mass=1.0)]]), 0.01)
+    kinds = {"d": "m", "phi": "rad", "dv": "m/s", "dw": "rad/s"}
+    for name in f.space.error_names:
+        assert f.unit(name) == kinds[name.partition(".")[0].rstrip("xyz")], name
+
+
 @pytest.mark.parametrize(("size", "mass"), [(1.0, 1.0), (1e-3, 1e-6), (30.0, 1e6)])
 def test_equilibria_of_mechanisms_of_any_size(size, mass):
     f = vioc.MidpointVI(arm(size, mass), 0.02 * size**0.5)

@@ -153,6 +153,8 @@ class GroupQuantities(KernelMap):
         return found
 
     def _unit(self, name: str) -> str:
+        if name in self.space.error_names[self.space.nr : self.space.nd]:
+            return "rad"
         return quantity_unit(self.system, name, {*self.system.angles, *self.rates[self.space.nr :]})
 
     @property

@@ -101,8 +101,11 @@ class BodyQuantities:
             return "kg m^2/s"
         if kind in TOUCHES and rest.partition(":")[0] in self.touches:
             return unit_of(self.f.system, kind, rest.partition(":")[0], self.f.states.periods)
-        if dot and rest in self.f.bodies and name in self.f.state_names:
-            return {"x": "m", "y": "m", "z": "m", "v": "m/s", "w": "rad/s"}.get(kind[0], "")
+        if dot and rest in self.f.bodies:
+            if name in self.f.state_names:
+                return {"x": "m", "y": "m", "z": "m", "v": "m/s", "w": "rad/s"}.get(kind[0], "")
+            if name in self.f.space.error_names:
+                return {"dv": "m/s", "dw": "rad/s", "ph": "rad"}.get(kind[:2], "m")
         return quantity_unit(self.f.system, name, self.f.states.periods.keys())
 
     # -- expressions ------------------------------------------------------------------------------------
