@@ -184,8 +184,8 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @property
     def velocity_of_state(self) -> ca.Function:
-        """CasADi function of the dynamic velocities (nd,) of a state, the first guess of a step.
-        Its arguments are state and parameters.
+        """CasADi function of the velocities (nd,) of the dynamic variables, from state and parameters.
+        These velocities are the first guess of the mean velocities in the step from this state.
         """
         return self._velocity_function
 

@@ -150,8 +150,8 @@ class LinearTimeCore:
         self._attach_other_forces()
 
     def _attach_other_forces(self) -> None:
-        """Compile C code of the other forces and potentials, and attach it to the model.
-        They are all forces and potentials except gravity, joint damping and joint inputs.
+        """Compile the forces and potentials that the model does not yet contain, and attach them to it.
+        The model already contains gravity, joint damping and joint inputs.
         """
         f, lag = self.f, self.f.lagrangian
         system, g, nd = f.system, lag.graph, f.nd
