@@ -160,9 +160,9 @@ class ChordSolver:
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
         """Solve a step by continuation in its length, and return the next state and the multipliers.
-        The continuation starts from the root for the largest part of the step that the usual solver reached.
-        If there is none, or there are constraints, it starts at length 0. Further arguments `more` are passed
-        to `StepEquations`.
+        The continuation starts from the root at the longest part of the step that the usual solver could
+        solve, or at length 0 if there is no such root or there are constraints. Further arguments `more` are
+        passed to `StepEquations`.
         """
         # With constraints the branch may pass a singular position. `newton.follow` accepts that only along a
         # line through two roots, so it begins at length 0.

@@ -299,8 +299,9 @@ class MechanicalMap(KernelMap):
 
     def conditions(self, trajectory: Trajectory) -> StepConditions:
         """Return the condition numbers of the equations of every step of a trajectory.
-        They are those of the Newton matrix, the derivative M_k+1 of the momentum balance by q_k+1, and of Dh
-        M^-1 Dh' with the constraint Jacobian Dh ([S] VII). The number of a singular matrix is infinite.
+        They are those of the Newton matrix, the derivative M_k+1 of the momentum balance by q_k+1, and of the
+        matrix Dh M^-1 Dh' with the constraint Jacobian Dh ([S] VII). The condition number of a singular
+        matrix is infinite.
 
         A step warns of a singular M_k+1 (`ChartWarning`); these numbers show how close a motion comes to it.
         """

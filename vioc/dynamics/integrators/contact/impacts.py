@@ -187,7 +187,8 @@ class ImpactEnd(End):
 
 class ImpactTape(Tape):
     """Instructions with which the compiled solver computes one stage of an impact.
-    It computes the velocities after the stage from the configuration and the momenta before the stage.
+    The solver computes the velocities after the stage from the configuration and the momenta before the
+    stage.
 
     The instructions lead from [q, b, offset, preload, guess] to [V, 0]: configuration, momenta, offsets of
     the gap velocities, given normal impulses and the initial guess of V.
@@ -298,9 +299,9 @@ class Impact:
 
     def struck(self, q, b, others, closed, bouncing, tight, theta) -> Struck:
         """Return the results of N impacts at configurations q (N, nq), with momenta b (N, nd) before them.
-        The masks (N, n) select contacts: `closed` all closed contacts, `others` the closed contacts outside
-        the impact, `bouncing` those with restitution in this impact, and `tight` those that keep each other
-        closed, such as the two sides of a slot (module `opposed`).
+        Each mask (N, n) selects contacts: `closed` selects all closed contacts, `others` selects the closed
+        contacts outside the impact, `bouncing` selects those with restitution in this impact, and `tight`
+        selects those that keep each other closed, such as the two sides of a slot (module `opposed`).
         """
         given = q, b, others, closed, bouncing, tight
         z, errors = self._stages(self._levels[0], *given, theta=theta)

@@ -30,7 +30,7 @@ class GroupDerivatives:
 
     @cached_property
     def _implied(self) -> tuple[list[ca.SX], ca.SX, ca.SX, ca.SX]:
-        """Implicit equations G = 0 of a step as an expression (ndx + nm,), after the symbols in it.
+        """Symbols and expression of the implicit equations G = 0 (ndx + nm,) of a step.
         The symbols are those of the arguments, of s = (error of the start state, inputs, parameters), and of
         y = (error of the end state, multipliers). The error of a state is a small displacement from it.
 

@@ -149,8 +149,8 @@ class Assembly:
         return self.on.split(column, [g.rows.size for g in self.graph.groups])
 
     def held(self, poses: list[Any], arrival: bool = False) -> Held:
-        """Evaluate the quantities at given poses that are constant in one momentum balance.
-        The balance is that at the end of a step if `arrival` is True, else that at its start.
+        """Evaluate the quantities that depend on given poses and are constant in one momentum balance.
+        It is the momentum balance at the end of a step if `arrival` is True, else that at its start.
         """
         on, graph, theta, Z = self.on, self.graph, self.theta, self.on.stack(poses)
         G = [on.call(g.rows.held, [*(poses[i] for i in g.bodies), theta]) for g in graph.groups]
@@ -444,8 +444,10 @@ class Assembly:
         return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return constants in place of the energies at a step's end, with which the energy test passes.
+        """Return constants in place of the energies at a step's end, so that the solver accepts them.
+        The solver tests whether impulses add kinetic energy. The last entry of the result is that of
+        `undetermined`.
 
-        They are 0 and 1 in place of the energies (`End.work`), then the result of `undetermined`.
+        The constants are 0 and 1 in place of the energies of `End.work`.
         """
         return self.on.stack([self.on.constant([0.0, 1.0]), self.undetermined(held, multipliers)])

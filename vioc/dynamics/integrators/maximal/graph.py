@@ -197,7 +197,7 @@ class StepGraph:
 
     @cached_property
     def undetermined(self) -> ca.Function:
-        """CasADi function of a test: does the configuration at a step's end determine the velocities there.
+        """CasADi function that tests whether the configuration at a step's end determines the velocities.
         The result is 0 if it does, else infinity. The first argument is the sum of the squared impulses of
         all single constraints; the second is the sum of the squared total constraint impulses on the bodies.
         """
