@@ -178,7 +178,7 @@ class Composition(KernelMap, MapAround):
         return states[-1], impulses[0] / self.coefficients[0]
 
     def _rescued_stages(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve all stages of a composed step by the slower, robust solver of the inner map.
+        """Solve all stages of a composed step by the slower, robust solver of the map that is composed.
         Returned are the states (s, nx) and the multipliers (s, nm) of the stages.
         """
         states, impulses, now = [], [], x

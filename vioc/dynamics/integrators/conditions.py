@@ -27,7 +27,7 @@ AMPLIFIED_BY_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh
 
 @dataclass(frozen=True)
 class StepConditions:
-    """Condition numbers of the equations of N steps; they are infinite for singular matrices.
+    """Condition numbers of the matrices in the equations of N steps, infinite for singular matrices.
 
     Attributes
     ----------

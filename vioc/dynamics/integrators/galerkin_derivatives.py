@@ -197,7 +197,7 @@ class GalerkinDerivatives:
         return np.split(o, np.cumsum([nd, nd, nm]), axis=2)
 
     def left(self, h: np.ndarray, o: np.ndarray) -> np.ndarray:
-        """Combine values o at quadrature points to the left-hand sides of the step equations.
+        """Return the left-hand sides of the step equations, from the values o at the quadrature points.
 
         From o (N, P, no, ...) it makes the equations (N, nw, ...): those of the stages, the constraints h at
         all points but the first, the momentum at the end, and the constraint rates there. The momentum at the

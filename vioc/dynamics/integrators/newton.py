@@ -128,7 +128,7 @@ class BranchEquations(ABC):
 def solve_step(
     equations: BranchEquations, k: int, t: float, tolerance: float, begun: BranchRoot | None = None
 ) -> BranchRoot:
-    """Solve step k on the branch of roots that begins at its state, for length 0.
+    """Solve step k by following the branch of roots that starts at its state for length 0.
     If the root `begun` is given, the branch is followed from this root.
 
     Raises

@@ -65,7 +65,7 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
 
 
 def _moving(slopes: ca.SX) -> list[int]:
-    """Return the indices of the tangents along which the variables can move a contact point.
-    The argument `slopes` is the derivative of the slip velocity by the variables' velocities.
+    """Return the indices of the tangential directions in which the mechanism can move a contact point.
+    The argument `slopes` is the derivative of the slip velocity by the velocities of the variables.
     """
     return [i for i in range(slopes.shape[0]) if slopes[i, :].nnz()]

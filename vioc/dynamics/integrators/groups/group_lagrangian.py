@@ -208,8 +208,9 @@ class GroupLagrangian:
 
     @cached_property
     def masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
-        """CasADi functions that factorize the mass matrix, and solve linear systems with it.
-        They solve systems with and without constraints.
+        """Three CasADi functions: factorization of the mass matrix M, and two solvers of equations with M.
+        The first solver computes x from M x + Dh' y = a for given multipliers y, with the constraint Jacobian
+        Dh. The second computes the multipliers y for which also Dh x = b.
 
         (q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y of the solution
         (x, y) of M x + Dh' y = a, Dh x = b. Long trees use recursions over the tree.

@@ -102,7 +102,7 @@ class GroupStep:
     def equations(self) -> tuple[ca.Function, ca.Function]:
         """CasADi functions of the equations of a step, and of their Jacobian.
         Both have arguments (z, x, u, t, dt, parameters) with z = (increments w, multipliers). The equations
-        are the momentum balance (3) and the constraints h(q_k+1) = 0.
+        are the momentum balance (equation (3) of docs/maths/groups.md) and the constraints h(q_k+1) = 0.
         """
         f, nd = self.f, self.space.nd
         z, (x, u, t, dt, theta) = ca.SX.sym("z", nd + f.nm), self._context()

@@ -317,7 +317,7 @@ def _plain(force: Any) -> bool:
 
 
 def _aligned(link: Link) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Return the pose of a frame on a link whose z axis is the joint axis, and the joint's motion.
+    """Return the pose of a frame whose z axis is the axis of a link's joint, and the motion of this joint.
     The results are the frame's rotation and origin in the link's frame, and the rotation about z and
     translation along z per unit of the joint variable.
     """

@@ -100,7 +100,7 @@ class MaximalVI(SmoothedMap):
     Further quantities: every variable of the system by its name (angles in (-pi, pi]), ``v.NAME``,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z, rx, ry, rz), ``momentum:x``, ``angular:x``
     (about the world's origin), ``h.NAME`` and ``force.NAME`` of constraints. Those of contacts and limits:
-    ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (magnitude, N),
+    ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (magnitude, N, or N m),
     ``force.NAME:x`` (y, z; total force in world axes, on the second body if there are two),
     ``slip.NAME`` (m/s).
 
