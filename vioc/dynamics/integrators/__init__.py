@@ -1,1 +1,1 @@
-"""Integrators, which make a one-step map from the description of a mechanism."""
+"""Integrators of mechanisms: one-step maps from the state at one time to the state at the next."""

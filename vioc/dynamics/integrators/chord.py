@@ -60,7 +60,8 @@ Inverse = Callable[..., ArticulatedInverse]
 
 @dataclass(frozen=True)
 class ChordParts(StepParts):
-    """Terms of the equations of one step, together with the total impulse of its forces.
+    """Momentum balance and next momentum of a step, with the total impulse of its forces.
+    Constraint impulses are not included.
 
     The field `impulse` (nd,) = D1 L_d + D2 L_d + F- + F+ is p_k+1 - p_k without the constraint impulses. In
     contrast to `momentum` it is no difference of large numbers, so cyclic momenta are constant to rounding.
@@ -70,7 +71,8 @@ class ChordParts(StepParts):
 
 
 class StepFunctions(NamedTuple):
-    """CasADi functions that solve one step: first guess, factorization, iteration and final test.
+    """CasADi functions with which one step is solved.
+    They compute the first guess, factorize the Newton matrix, compute one correction and test the result.
 
     Attributes
     ----------
@@ -130,9 +132,9 @@ class ChordSolver:
 
     @cached_property
     def _robust(self) -> ca.Function | None:
-        """Solver with the exact Newton matrix, for steps whose root the usual solver cannot certify.
-        A certified root is proven to continue the state as the step length grows from 0. The solver is None
-        if the usual solver already uses the exact matrix.
+        """Solver with the exact Newton matrix, for steps whose root fails the test of the usual solver.
+        The test proves that the root is on the branch of roots that starts at the present state. The value is
+        None if the usual solver already has the exact matrix.
         """
         return None if self._inverse is None else self._checked(solved_step(self.rule))
 
@@ -146,7 +148,9 @@ class ChordSolver:
 
     @cached_property
     def step_functions(self) -> StepFunctions:
-        """CasADi functions that solve one step: first guess, factorization, iteration and final test."""
+        """CasADi functions with which one step is solved.
+        They compute the first guess, factorize the Newton matrix, compute one correction and test the result.
+        """
         return step_functions(self.rule, self._inverse, self._check)
 
     def _lanes(self) -> str | None:
@@ -155,9 +159,10 @@ class ChordSolver:
     def rescued(
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve a step by continuation in its length, from the last root that the usual solver found.
-        Returned are the next state and the multipliers. Further arguments `more` are passed to
-        `StepEquations`.
+        """Solve a step by continuation in its length, and return the next state and the multipliers.
+        The continuation starts from the root at the longest part of the step that the usual solver could
+        solve, or at length 0 if there is no such root or there are constraints. Further arguments `more` are
+        passed to `StepEquations`.
         """
         # With constraints the branch may pass a singular position. `newton.follow` accepts that only along a
         # line through two roots, so it begins at length 0.
@@ -166,8 +171,9 @@ class ChordSolver:
 
 
 def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
-    """Return a CasADi function that solves one step and certifies its root.
-    The certificate is a test which proves that the root continues the state as the step length grows from 0.
+    """Return a CasADi function that solves the equations of one step and tests the root.
+    The test proves that the root is on the branch of roots that starts at the present state and varies
+    continuously as the step length grows from 0.
 
     The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction
     of q relative to its natural unit + |q_k|. Where the root is not certified, the error is 2 minus the share
@@ -211,8 +217,9 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
-    """Return the functions of a chord iteration, and the largest accepted ratio of its corrections.
-    The functions factorize the Newton matrix of a step, and compute one correction (`StepFunctions`).
+    """Return two CasADi functions of a simplified Newton (chord) iteration for one step, and a bound.
+    The first function factorizes the Newton matrix, the second computes one correction. The bound is the
+    largest accepted ratio of the norms of successive corrections.
 
     The unknown y is the configuration q divided by its natural size + |q_k|. The iteration returns the
     negative correction of y.
@@ -261,9 +268,10 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
 
 
 def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) -> ca.SX:
-    """Return 0 if the pivots of a step's matrix have the signs that they have for short steps.
-    Return infinity otherwise. The argument `factored` is the factorized matrix and `J0` the constraint
-    Jacobian at the start.
+    """Return 0 if all pivots of a step's Newton matrix have the expected signs, else infinity.
+    The expected signs are those for short steps. The argument `factored` is the factorized Newton matrix,
+    `J0` is the constraint Jacobian at the start of the step, and `masses` are typical masses of the
+    variables.
 
     The right signs are those of short steps: -dt D is then the mass matrix and S/-dt is Dh M^-1 Dh', so both
     have positive pivots (dt is negative in some stages of compositions). After a change of sign the
@@ -277,8 +285,9 @@ def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) ->
 
 
 def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
-    """Return infinity if Euler angles may become singular on the way to a step's end, else 0.
-    The argument `way` (nd,) is the displacement over the step, and D the factorized matrix at the step's end.
+    """Return infinity if three Euler angles may become singular during a step, else 0.
+    The argument D is the factorized Newton matrix at the guess of the step's end, and `way` (nd,) is the
+    displacement of the dynamic variables to this guess.
 
     At the pole of three Euler angles the first and the last angle turn about one axis. The determinant
     touches zero there and is positive on both sides, so neither its sign nor the corrections show a pole on
@@ -295,11 +304,13 @@ def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
 def independent(
     pivots: ca.SX, J0: list[list[Any]], J1: list[list[Any]], masses: np.ndarray | list[float]
 ) -> ca.SX:
-    """Return, for each constraint, whether its gradient is linearly independent of the others.
+    """Return flags that are all true if the gradients of all constraints are linearly independent.
+    There are two flags for each constraint. The arguments `J0` and `J1` are the constraint Jacobians at the
+    start and at the end of a step, and `masses` are typical masses of the variables.
 
-    The test uses the pivots of Dh(q_k+1) M^-1 Dh(q_k)', for constraint Jacobians Dh and mass matrix M. All
-    gradients are independent if all entries are true. A gradient that vanishes at one end is also short there
-    relative to its length at the other end. Lengths of gradients are in units of typical masses.
+    The test uses the pivots of Dh(q_k+1) M^-1 Dh(q_k)', for constraint Jacobians Dh and mass matrix M. A
+    gradient that vanishes at one end is also short there relative to its length at the other end. Lengths of
+    gradients are in units of typical masses.
     """
 
     def lengths(J: list[list[Any]]) -> ca.SX:
@@ -310,13 +321,13 @@ def independent(
 
 
 def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
-    """Return one update of a chord iteration, which stops if its corrections do not contract.
-    The memory of the iteration is the size of its last correction. The results are the negative changes of
-    the unknowns and of the memory, and the error.
+    """Return one update of a simplified Newton (chord) iteration, and the size of its correction g.
+    The update is subtracted from the unknowns and from `memory`, the size of the last correction. If g is
+    larger than `rounding` and than `most` times the last correction, the unknowns remain unchanged, the
+    iteration ends, and the returned size is infinite.
 
-    `g` is a correction. The memory is scaled by `TINY`, and 0 at first. If a correction above `rounding`
-    exceeds `most` times the one before, or is not a number, the memory becomes negative, the error infinite,
-    and nothing changes any more, which ends the iteration.
+    The memory is scaled by `TINY`, and 0 at first. It becomes negative where the iteration ends in this way.
+    A correction that is not a number ends the iteration, too.
     """
     size = ca.norm_2(g)
     exceeds = size > ca.fmax(rounding, most / TINY * memory)
@@ -326,14 +337,17 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
 
 
 def memory_at_first(suspect: Any) -> Any:
-    """Return the initial value of a chord iteration's memory, the size of its last correction.
-    If `suspect` is not 0, the value ends the iteration at once.
+    """Return the initial value of `memory` for the function `contracting`, which updates a chord iteration.
+    The value ends the iteration immediately if `suspect` is positive, which means that a test of the Newton
+    matrix failed.
     """
     return ca.if_else(suspect > 0, -TINY, 0.0)
 
 
 def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -> ca.Function:
-    """Return a CasADi root finder that repeats y = y - g(y), where `residual` computes g.
+    """Return a CasADi root finder that iterates y = y - g(y) until g is small.
+    The function `residual` computes g (n,). The tolerance `converged` is increased if there are more than ten
+    variables, nd > 10.
 
     `residual` is (y (n,), ...) -> (g, outputs), and the root finder (y, ...) -> (y, outputs). It stops when
     every entry of g is at most `converged`, or in proportion more if `nd` is above ten.
@@ -351,7 +365,8 @@ def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -
 
 
 def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function | None) -> StepFunctions:
-    """Return the functions that solve one step for many samples at once, without continuation.
+    """Return the CasADi functions that solve one step, for use on many pairs of state and input in parallel.
+    Continuation in the step length is not included.
 
     All are CasADi functions of type SX. `check` is (q_k+1, parameters) -> term added to the error.
     """
@@ -365,9 +380,9 @@ def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function 
 
 
 def lanes(f: MechanicalMap, functions: StepFunctions) -> str | None:
-    """Return C code that solves one step for many samples at once in vector lanes, or None.
-    The result is None if a function of the solver cannot be written as such code. The loop of the code is
-    chord.c.
+    """Return C code that solves one step for many pairs of state and input in parallel, or None.
+    The code computes several pairs at once in SIMD lanes. The result is None if one of the `functions` has an
+    operation without a vectorized form. The file chord.c contains the iteration loop.
     """
     nd = f.nd
     predict, factorize, iterate, check, converged, _ = functions

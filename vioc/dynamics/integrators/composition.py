@@ -24,8 +24,8 @@ from vioc.maps.twins import own, shared, twin
 
 
 class Composition(KernelMap, MapAround):
-    """Integrator of order 4 or 6 that composes each step of several steps of another map.
-    The other map must be symmetric and of order 2.
+    """Integrator of order 4 or 6, whose steps are sequences of several steps of another map.
+    The other map must be symmetric and of order 2. Some of its steps have negative length.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class Composition(KernelMap, MapAround):
         return states[-1], impulses[0] / self.coefficients[0]
 
     def _rescued_stages(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve all stages of a composed step by the slower, robust solver of the inner map.
+        """Solve all stages of a composed step by the slower, robust solver of the map that is composed.
         Returned are the states (s, nx) and the multipliers (s, nm) of the stages.
         """
         states, impulses, now = [], [], x
@@ -244,8 +244,9 @@ class Composition(KernelMap, MapAround):
 
 
 def _check_composed(base: KernelMap) -> None:
-    """Raise `ModelError` unless a map can be composed: it must be symmetric and of order 2.
-    Its steps must be one function that may run backwards in time.
+    """Raise `ModelError` unless a map is suitable for composition.
+    A suitable map is symmetric and of order 2, and one CasADi function computes its steps, also for a
+    negative step length.
     """
     unknown = base.symmetric is None and base.explicit is None
     if base.kernel is None or unknown or getattr(base, "order", 2) != 2:

@@ -47,8 +47,8 @@ DEFAULTS = {4: "suzuki-4-7", 6: "sofroniou-spaletta-6"}
 
 
 def order_of(coefficients: Sequence[float]) -> int:
-    """Return the order of a composition with given symmetric coefficients.
-    The composed map is symmetric and of order 2. The result is 2, 4 or 6; 6 means at least 6.
+    """Return the order of a composition of steps of a symmetric map of order 2, from its coefficients.
+    The result is 2, 4 or 6; 6 means at least 6.
 
     Parameters
     ----------
@@ -68,7 +68,8 @@ def order_of(coefficients: Sequence[float]) -> int:
 
 
 def coefficients_of(method: Any) -> tuple[str | tuple[float, ...], tuple[float, ...]]:
-    """Return the name of a composition method, or its coefficients if it has no name, and the coefficients.
+    """Return a label of a composition method, and the coefficients of the method.
+    The label is the method's name, or the tuple of its coefficients if it has no name.
 
     Parameters
     ----------

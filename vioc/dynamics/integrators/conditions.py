@@ -27,7 +27,7 @@ AMPLIFIED_BY_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh
 
 @dataclass(frozen=True)
 class StepConditions:
-    """Condition numbers of the equations of N steps; they are infinite for singular matrices.
+    """Condition numbers of the matrices in the equations of N steps, infinite for singular matrices.
 
     Attributes
     ----------
@@ -127,7 +127,9 @@ def warn_singular(
 def check_regular(
     f: MechanicalMap, z_p: np.ndarray, saddle: np.ndarray, h: np.ndarray, k: np.ndarray
 ) -> None:
-    """Raise `StepError` if derivatives of a step do not exist, since its equations are singular.
+    """Raise `StepError` if the derivatives of a step do not exist because its equations are singular.
+    The argument `saddle` is the Jacobian of the equations, and `z_p` is the negative derivative of their
+    solution by the momenta. The steps have the lengths h and the indices k.
 
     They do not exist where an impulse is amplified without bound ([S] VII). dq/dp is about dt M^-1, which is
     largest on its diagonal, and Dh' dlambda/dp is a projection, of size 1, so both have natural units.

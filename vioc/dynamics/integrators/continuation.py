@@ -1,4 +1,4 @@
-"""Continuation of one step in its length, from length 0, as a part of its CasADi function.
+"""Continuation of a single step from length 0 to its full length, as a CasADi function.
 
 It serves steps whose root the chord iteration does not certify. The step is the root on the branch that
 begins, at length 0, with the velocities of the state. The continuation follows this branch by shares of the
@@ -54,7 +54,9 @@ def with_continuation(
     shortest: float = SHORTEST,
 ) -> ca.Function:
     """Return a function that solves a step, by continuation in its length if necessary.
-    The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+    The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). It first calls `kernel`, which
+    solves the step directly. If the root fails a test, the function continues the velocities at length 0,
+    which `begin` computes, to the full length; `solve` computes the root for each part of the step.
 
     If the branch cannot be followed to its end, the error is 2 minus the share reached, and the next state is
     the mean velocities there, padded with NaN (`left_by` reads both).
@@ -98,6 +100,7 @@ def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Branch
 
 def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Function:
     """Return a CasADi function that solves a step by continuation in its length, from length 0.
+    The arguments are those of `with_continuation`.
 
     It is a loop over z = (w, w before, share, share before, stride), with the mean velocity w and the share
     of the length.

@@ -30,7 +30,7 @@ from vioc.maps.twins import own, shared
 
 @dataclass(frozen=True)
 class DiscreteStep:
-    """CasADi symbols of one step, in which a user writes a discrete Lagrangian.
+    """CasADi symbols of the variables of one step, from which a user builds a discrete Lagrangian.
 
     Attributes
     ----------
@@ -69,7 +69,8 @@ class DiscreteRule(ChordRule):
 
     @cached_property
     def slots(self) -> ca.Function:
-        """CasADi function of the derivatives of a step's discrete Lagrangian L_d, with force impulses.
+        """CasADi function of the derivatives of a step's discrete Lagrangian, plus the force impulses.
+        The derivatives are those by the configurations at the start and at the end of the step.
 
         Its arguments and results are (q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, and the
         derivative of the first by q1, all of the dynamic variables. D1 and D2 are derivatives by the start q0

@@ -28,7 +28,7 @@ def closed(f: MechanicalMap) -> bool:
 
 
 def grows(f: MechanicalMap, run: Trajectory) -> bool:
-    """Return whether the variables of a run move much faster in its second half.
+    """Return whether the variables of a run move much faster in its second half than in its first half.
 
     The test uses mean velocities and a typical mass matrix, so it builds no function.
     """
@@ -40,7 +40,9 @@ def grows(f: MechanicalMap, run: Trajectory) -> bool:
 
 
 def resolved(f: MechanicalMap, run: Trajectory, energy: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Return the largest energy of motions that are smaller than the solver's tolerance, J."""
+    """Return an estimate, in J, of the largest energy of motions that the solver does not resolve.
+    The displacements of such motions in a step are at most the solver's tolerance.
+    """
     sizes = f.lagrangian.natural_sizes[: f.nd]
     least = f.tolerance * (sizes + np.abs(run.x[:, : f.nd])).max(axis=0)
     v, starts = least / run.step_lengths.min(), np.tile(run.x[0], (f.nd + 1, 1))

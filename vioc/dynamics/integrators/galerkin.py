@@ -150,7 +150,9 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
-        """CasADi functions that factorize the mass matrix, and solve linear systems with it.
+        """Three CasADi functions: factorization of the mass matrix M, and two solvers of equations with M.
+        The first solver computes x from M x + Dh' y = a for given multipliers y, with the constraint Jacobian
+        Dh. The second computes the multipliers y for which also Dh x = b.
 
         (q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y, where some x
         has M x + Dh' y = a and Dh x = b.

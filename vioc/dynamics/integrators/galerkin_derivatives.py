@@ -197,7 +197,7 @@ class GalerkinDerivatives:
         return np.split(o, np.cumsum([nd, nd, nm]), axis=2)
 
     def left(self, h: np.ndarray, o: np.ndarray) -> np.ndarray:
-        """Combine values o at quadrature points to the left-hand sides of the step equations.
+        """Return the left-hand sides of the step equations, from the values o at the quadrature points.
 
         From o (N, P, no, ...) it makes the equations (N, nw, ...): those of the stages, the constraints h at
         all points but the first, the momentum at the end, and the constraint rates there. The momentum at the
@@ -213,10 +213,10 @@ class GalerkinDerivatives:
         return np.concatenate([r.reshape(n, -1, *o.shape[3:]) for r in rows], axis=1)
 
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        """Convert weights of the step equations to weights of values at quadrature points.
+        """Return the weights of the values at quadrature points in a weighted sum of the step equations.
+        The weights of the equations are mu (N, nw), and the step lengths are h (N,).
 
-        For weights mu (N, nw) of the equations that `left` computes from o (N, P, no), the result is the
-        weights of o in their sum.
+        The method `left` computes the equations from the values o (N, P, no), whose weights are the result.
         """
         rule, s, nd, nm, n = self.f.quadrature, self.f.stages, self.f.nd, self.f.nm, len(mu)
         found = np.zeros((n, self.points, 2 * (nd + nm)))
@@ -232,7 +232,9 @@ class GalerkinDerivatives:
         return found
 
     def residual(self, steps: Steps, at: Points) -> np.ndarray:
-        """Return the residuals (N, nw) of the equations of N steps, from values `at` their points."""
+        """Return the residuals (N, nw) of the equations of N steps.
+        The argument `at` has the values of momenta, forces and constraints at the quadrature points.
+        """
         f, left = self.f, self.left(steps.h, at.o)
         p, s, nd = steps.x0[:, f.nq : f.nq + f.nd], f.stages, f.nd
         left[:, : s * nd] -= np.tile(p, (1, s))
@@ -243,7 +245,8 @@ class GalerkinDerivatives:
     # -- derivatives --------------------------------------------------------------------------------
 
     def _chained(self, steps: Steps, theta: np.ndarray) -> tuple[Points, np.ndarray, np.ndarray, np.ndarray]:
-        """Return derivatives of solved steps by their arguments, by the implicit function theorem.
+        """Return the values at the quadrature points of solved steps, and three arrays of derivatives.
+        The derivatives follow from the implicit function theorem.
 
         The results are the values at quadrature points, the Jacobian of the equations by the unknowns w (N,
         nw, nw), the total derivative of the points' arguments y by the step's arguments s (N, P, ny, ns), and

@@ -310,8 +310,9 @@ class MechanicalMap(KernelMap):
 
     def conditions(self, trajectory: Trajectory) -> StepConditions:
         """Return the condition numbers of the equations of every step of a trajectory.
-        They are those of the Newton matrix M_k+1 and of the constraints' matrix Dh M^-1 Dh' ([S] VII),
-        infinite where a matrix is singular.
+        They are those of the Newton matrix, the derivative M_k+1 of the momentum balance by q_k+1, and of the
+        matrix Dh M^-1 Dh' with the constraint Jacobian Dh ([S] VII). The condition number of a singular
+        matrix is infinite.
 
         A step warns of a singular M_k+1 (`ChartWarning`); these numbers show how close a motion comes to it.
         """
@@ -449,8 +450,10 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _all_constraints(self) -> ca.Function:
-        """CasADi function of all constraints of the system, including redundant ones.
-        Its results are the values h, the Jacobian Dh, `Lagrangian.sizes` and `Lagrangian.directions`.
+        """CasADi function of values and gradients of all constraints of the system, also redundant ones.
+        Its results are the values h, the Jacobian Dh, the magnitudes of the terms that cancel in each
+        constraint, and the Jacobian by the dynamic variables, in which rows of rounding errors are set to
+        zero.
         """
         lag, g = self.whole, self.whole.graph
         outputs = [lag.h, lag.Dh, lag.sizes, lag.directions]
@@ -500,7 +503,7 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _tangent_velocity(self) -> ca.SX:
-        """Expression of the velocities tangent to the constraints, with the projecting multipliers."""
+        """Expression of velocities tangent to the constraints, and of the multipliers of the projection."""
         lag, g, x = self.lagrangian, self.lagrangian.graph, self.symbols.x
         p = ca.SX.sym("p", self.nd)
         # of v only the kinematic rates enter; the dynamic ones are the solution

@@ -128,7 +128,7 @@ class BranchEquations(ABC):
 def solve_step(
     equations: BranchEquations, k: int, t: float, tolerance: float, begun: BranchRoot | None = None
 ) -> BranchRoot:
-    """Solve step k on the branch of roots that begins at its state, for length 0.
+    """Solve step k by following the branch of roots that starts at its state for length 0.
     If the root `begun` is given, the branch is followed from this root.
 
     Raises
@@ -180,8 +180,9 @@ def solve_step(
 
 
 def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | None = None) -> BranchRoot:
-    """Follow the branch of a step's roots to the largest fraction of its length that it reaches.
-    The branch begins at length 0, or at its root `begun`. Each root is extrapolated to the guess of the next.
+    """Follow the branch of a step's roots as the step grows from length 0, and return the last root found.
+    If the root `begun` is given, the branch is followed from this root. The guess of each root is
+    extrapolated from the last two roots.
 
     A share is accepted only if Newton's corrections contract so fast that no other root is near, and if the
     matrix has changed so little since the last root that it is regular in between. The matrix is also
@@ -346,10 +347,10 @@ def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoo
 
 
 def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
-    """Return the sign of the determinant of a step's matrix, or 0 if the matrix is singular.
+    """Return the sign of the determinant of a step's Newton matrix, or 0 if the matrix is singular.
+    The `weights` scale rows and columns of the matrix in the test of singularity.
 
-    The test of singularity scales rows and columns by `weights`. The sign of a singular matrix would be
-    noise.
+    The sign of a singular matrix would be noise.
     """
     m = len(matrix) - len(weights)
     scaled = matrix / np.outer(*2 * [np.concatenate([weights, np.ones(m)])])
@@ -396,7 +397,8 @@ def singular_ahead(
     J: np.ndarray, names: tuple[str, ...], found: BranchRoot, dt: float, k: int, where: str, advice: str
 ) -> StepError | None:
     """Return an error if the branch of roots ends where constraints become dependent, or None.
-    `J` is the Jacobian of the constraints (m, n) at its last root, where rows within `NEAR` of 0 are 0.
+    The matrix J (m, n) is the constraint Jacobian at the last root of the branch, `found`. A gradient counts
+    as dependent if it is a linear combination of the others up to the tolerance `NEAR`.
     """
     if not found.share > 0 or not np.isfinite(J).all():
         return None

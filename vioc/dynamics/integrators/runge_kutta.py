@@ -161,7 +161,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     def _defect(self) -> ca.Function:
         """CasADi function of the residual norm of a stage's equations of motion.
         Its arguments and results are (q, v, u, t, parameters, a, lambda_c) -> norm, for accelerations a and
-        multipliers lambda_c. The norm times dt^2 is an error of q.
+        multipliers lambda_c. The norm times dt^2 estimates the resulting error of the configuration q.
         """
         rows, a, multipliers = self.stage_rows
         return self.lagrangian.function("defect", [self._size_of(rows)], [a, multipliers])

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SolvedRows:
-    """Derivatives of the solution w of an implicit equation R(y, w) = 0, along N steps.
-    The equation is that of one Runge-Kutta stage, or of the velocity jump at a step's start.
+    """Derivatives of the solution w of an equation R(y, w) = 0, for each of N steps.
+    The equation is that of one Runge-Kutta stage, or of the velocity jump at a step's start. Its solution w
+    has accelerations or jumps, and multipliers; y are its arguments.
 
     Attributes
     ----------

@@ -80,9 +80,8 @@ class StepDerivatives:
         args = [*parts, t, dt]
 
         def columns(name: str, of: ca.SX, args: list[ca.SX]) -> ca.Function:
-            """Return a CasADi function of the Jacobian of an expression.
-            If the Jacobian has too many operations, the function returns its product with a direction
-            instead.
+            """Return a CasADi function of the Jacobian of the expression `of`.
+            If the Jacobian has too many operations, return a function of its product with a vector instead.
             """
             along = ca.Function(name, [*args, d], [ca.jtimes(of, y, d)], {"cse": True})
             if along.n_instructions() * self.ny > (WHOLE if f.backend.name == "virtual" else COMPILED):
@@ -110,7 +109,9 @@ class StepDerivatives:
         )
 
     def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:
-        """Return the Jacobians (N, rows, ny) of an expression along N steps, column by column if long.
+        """Return the Jacobians (N, rows, ny) of an expression along N steps, as `evaluate` computes them.
+        If `evaluate` returns products of the Jacobian with a vector, each column is computed as such a
+        product.
 
         If an entry is infinite, all entries of the step are NaN, since infinity times 0 would look singular.
         """

@@ -83,7 +83,7 @@ class BlockEvaluator:
     @cached_property
     def along_branch(self) -> Evaluator:
         """Evaluator of the equations of a step that is shortened to a fraction `share` of its length.
-        The matrix among its results is transposed.
+        The results are the residual and the transposed Jacobian of the equations.
 
         Outputs are those of `Linearized`. Arguments are (x, u, t, dt, parameters, h(q_k), w, share), with the
         mean velocity w over the share.

@@ -162,15 +162,13 @@ class StructuredLinearization:
 
     @cached_property
     def curved(self) -> bool:
-        """Flag, True if terms other than tree energy and constraints have second derivatives.
-        These terms are forces, potentials and declared parameters.
-        """
+        """Flag, True if forces, potentials except gravity or declared parameters have second derivatives."""
         return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
-        """Return derivatives of a step's momentum balance and next momentum, without the tree's terms.
-        The derivatives by q_k and q_k+1 are those of forces and potentials, without kinetic energy and
-        gravity, and exist only if `_has_terms`. The derivatives by parameters are complete.
+        """Return derivatives of a step's momentum balance and next momentum that no recursion computes.
+        The derivatives by q_k and q_k+1 are those of forces and of potentials except gravity; there are none
+        if `_has_terms` is False. The derivatives by the parameters include all terms.
         """
         f, a = self.f, self.rule.alpha
         lag, g = f.lagrangian, f.lagrangian.graph

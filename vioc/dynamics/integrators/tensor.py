@@ -126,7 +126,9 @@ class Tensor:
         in_r, in_h, in_p = slice(nd), slice(nd, nd + nm), slice(nd + nm, None)
 
         def mapped(count: int, evaluate: Evaluator, args: list[np.ndarray], *weights: float) -> np.ndarray:
-            """Evaluate a function at every step with each of `count` unit vectors as weights."""
+            """Evaluate a function at every step, with each of `count` unit vectors as its last arguments.
+            Each of the last arguments is a unit vector times one of the `weights`.
+            """
             many = [np.repeat(a, count, axis=0) if a.ndim == 2 else a for a in args]
             (found,) = evaluate(*many, *(np.tile(w * np.eye(count), (n, 1)) for w in weights))
             return found.reshape(n, count, *found.shape[1:])

@@ -112,9 +112,10 @@ class Bounces(ContactSteps):
     # -- flights --------------------------------------------------------------------------------------
 
     def without(self, f: ContactVI, held: np.ndarray) -> tuple[Any, np.ndarray]:
-        """Return a one-step map without open bouncing contacts, and indices of its multipliers.
-        The mask `held` (n,) has the bouncing contacts at rest, which the map contains. The indices are
-        positions among the multipliers of the map f, which has all contacts.
+        """Return a one-step map without the contacts with restitution that are not at rest.
+        The mask `held` (n,) selects the contacts with restitution that are at rest; the returned map contains
+        these and all contacts without restitution. The second result has the indices of the map's multipliers
+        among those of f, the map with all contacts.
         """
         kept = ~self.bouncing | np.isin(self._owners, self._owners[held])
         owners = tuple(sorted(set(self._owners[kept].tolist())))
@@ -213,8 +214,8 @@ class Bounces(ContactSteps):
         )
 
     def _held(self, f: ContactVI, X: np.ndarray, U: np.ndarray, t: float, h: float) -> np.ndarray:
-        """Return a mask of the bouncing contacts that are at rest at the start of each step.
-        The steps have length h and the first begins at t.
+        """Return a mask of the contacts with restitution that are at rest at the start of each step.
+        The steps start in the states X, have the inputs U and the length h, and the first begins at time t.
 
         The momentum of a body at rest contains half of the impulse of the forces in a step, which the contact
         cancels, and lacks half of the contact's. The body then seems to close at half of the speed that the
@@ -288,7 +289,7 @@ class Bounces(ContactSteps):
                 if gap(i, high) >= 0:
                     high = end
                 if (after[0][i] if high == end else -1.0) < -1e-13:
-                    low = self._open(i, gap, high, before[0][i])
+                    low = self._time_when_open(i, gap, high, before[0][i])
                     closings.append((brentq(lambda tau, i=i: gap(i, tau), low, high, xtol=1e-16), i))
             if not closings:
                 break
@@ -297,9 +298,10 @@ class Bounces(ContactSteps):
         return Flight(free, steps, at, touch), touch
 
     @staticmethod
-    def _open(i: int, gap: Any, high: float, start: float) -> float:
-        """Return a time before `high` at which the gap of contact i is open.
-        After a bounce the gap starts at 0, so the time 0 does not suffice.
+    def _time_when_open(i: int, gap: Any, high: float, start: float) -> float:
+        """Return a time from 0 to `high` at which the gap of contact i is positive.
+        The gap is a function of contact and time, with the value `start` at time 0. After a bounce this value
+        is 0, so that a later time is searched for.
         """
         if start > CLOSED:
             return 0.0
@@ -364,8 +366,9 @@ class Bounces(ContactSteps):
         return Linearization.of(states[..., :cut], impulses[..., :cut], f.nu)
 
     def _derivatives(self, f: ContactVI, records: list[Record]) -> tuple[np.ndarray, np.ndarray]:
-        """Return derivatives of a step's end state and impulses, by the chain rule through its impacts.
-        The `records` are the impacts and the motions between them.
+        """Return the derivatives of a step's end state and impulses, by the chain rule through its impacts.
+        They are derivatives by state, input, parameters, step length and time. The `records` are the impacts
+        and the motions between them.
         """
         nx, nu, names = f.nx, f.nu, list(f.parameters)
         ns = nx + nu + len(names) + 2

@@ -94,7 +94,9 @@ class ContactDerivatives:
         return np.hstack([V, steps.multipliers]), f.touches.polytopes.nowhere
 
     def first(self, steps: Steps, theta: np.ndarray, kappa: float) -> First:
-        """Return first derivatives of N solved steps, whose contacts have the barrier parameter kappa."""
+        """Return the first derivatives of N solved steps by state, input and parameters.
+        The contacts have the barrier parameter kappa.
+        """
         f, nd, dt = self._f, self._f.nd, steps.h[:, None]
         q0 = steps.x0[:, :nd]
         z, places = self._unknowns(steps, theta)
@@ -116,8 +118,8 @@ class ContactDerivatives:
         return First(arguments, z_s, [R_z, X_z], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return second derivatives of N steps, contracted with the covectors Z and zeta.
-        Z has covectors of the next states, zeta of the multipliers, one row for each step.
+        """Return the second derivatives of N steps by state, input and parameters, contracted with covectors.
+        Z has the covectors of the next states, and zeta those of the multipliers, one row for each step.
         """
         f, (R_z, X_z) = self._f, first.slopes
         weight = (np.swapaxes(X_z, 1, 2) @ Z[..., None])[..., 0]

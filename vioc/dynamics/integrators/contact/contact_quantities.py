@@ -21,9 +21,11 @@ KINDS = "gap", "force", "friction", "grip"
 
 class TouchQuantities:
     """Named quantities of the contacts, joint limits and dry friction of a map.
-    They are ``gap.NAME`` (m or rad), ``force.NAME`` (normal force, N, or N m), ``friction.NAME`` (magnitude,
-    N), ``grip.NAME`` (friction coefficient times normal force minus friction, N), and ``force.NAME:x`` (y, z;
-    the total force on the second body in world axes).
+    For a contact NAME they are ``gap.NAME`` (m or rad); ``force.NAME``, the normal force or, for dry friction
+    of a joint, the friction force (N or N m); ``force.NAME:x``, ``force.NAME:y`` and ``force.NAME:z``, the
+    components in world axes of the total force on the second body (N); ``friction.NAME``, the magnitude of
+    the friction force (N or N m); and ``grip.NAME``, the largest friction force minus this magnitude (N or N
+    m).
 
     Parameters
     ----------

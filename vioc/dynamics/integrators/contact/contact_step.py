@@ -87,9 +87,9 @@ def balance(
 
 
 class CondensedTouch(NamedTuple):
-    """Terms that a contact adds to the Newton system of a step, without its own variables.
-    `matrix` and `right` are added to the system; `expand` returns the change of the contact variables from
-    the change dV of the velocities.
+    """Terms that remain in the Newton system of a step after elimination of a contact's variables.
+    The terms `matrix` and `right` are added to the matrix and to the right-hand side. The function `expand`
+    computes the change of the contact's variables from the change dV of the velocities.
     """
 
     matrix: Any
@@ -98,7 +98,10 @@ class CondensedTouch(NamedTuple):
 
 
 def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> CondensedTouch:
-    """Eliminate the variables y of a contact from the Newton system of a step.
+    """Eliminate a contact's variables y from the Newton system of a step, and return the remaining terms.
+    The contact has the equations `cone`, the gap and slip velocities w, and the friction coefficient mu. J is
+    the Jacobian of gap and slip at the start of the step, and H the gradient of the gap at its end. The
+    barrier parameter is `goal[0]`.
 
     The change of the contact impulse is c - S dw with dw = K dV, for the change dV of the mean velocity. K is
     the Jacobian J of gap and slip with its first row replaced by H; without a gap K is J. Maths:
@@ -276,7 +279,9 @@ class CoordinateEnd(End):
 
 
 class OneEnd(ContactStep):
-    """Equations of steps with contact whose impulses act only at the start of a step."""
+    """Equations of steps with contact, in which all contact impulses act at the start of the step.
+    A step therefore has a single momentum balance.
+    """
 
     def __init__(self, f: ContactVI):
         self._f = f

@@ -60,9 +60,9 @@ class ContactVI(SmoothedMap, MechanicalMap):
     States, inputs and quantities are those of `MidpointVI`. Multipliers are those of the constraints, then of
     each contact its impulse ``NAME`` (N s) and with friction ``NAME.t1``, ``NAME.t2``, and ``NAME.slip``,
     which is a speed. Quantities of contacts and limits: ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N,
-    or N m), ``friction.NAME`` (magnitude, N), ``grip.NAME`` (mu times the force minus the friction, N),
-    ``force.NAME:x`` (y, z; total force on the second body in world axes), ``slip.NAME`` of round cones (mean
-    over the step, m/s).
+    or N m), ``friction.NAME`` (magnitude, N, or N m), ``grip.NAME`` (mu times the force minus the friction,
+    N, or N m), ``force.NAME:x`` (y, z; total force on the second body in world axes), ``slip.NAME`` of round
+    cones (mean over the step, m/s).
 
     The impulse of a contact acts at the start of a step, like that of a constraint in `MidpointVI`: the
     momentum of a body that stands on the ground is -dt/2 times its weight. Contact friction is of second
@@ -184,8 +184,8 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @property
     def velocity_of_state(self) -> ca.Function:
-        """CasADi function of the dynamic velocities (nd,) of a state, the first guess of a step.
-        Its arguments are state and parameters.
+        """CasADi function of the velocities (nd,) of the dynamic variables, from state and parameters.
+        These velocities are the first guess of the mean velocities in the step from this state.
         """
         return self._velocity_function
 

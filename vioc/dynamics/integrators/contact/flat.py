@@ -1,4 +1,4 @@
-"""Instruction tables of a step with contact in generalized coordinates, for the compiled solver."""
+"""Equations of a step with contact in generalized coordinates, as instructions for the compiled solver."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class FlatTape(Tape):
-    """Instruction tables of a step with contact, for the compiled solver.
-    Their instructions call functions of the whole mechanism, not of single bodies.
+    """Instructions with which the compiled solver evaluates the equations of a step with contact.
+    The instructions call CasADi functions of the whole mechanism, not of single bodies.
     """
 
     def __init__(self, f: ContactVI):

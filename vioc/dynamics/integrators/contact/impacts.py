@@ -186,11 +186,12 @@ class ImpactEnd(End):
 
 
 class ImpactTape(Tape):
-    """Instruction tables of one stage of an impact, for the compiled solver.
-    They compute the velocities after the stage from the configuration and the momenta before it.
+    """Instructions with which the compiled solver computes one stage of an impact.
+    The solver computes the velocities after the stage from the configuration and the momenta before the
+    stage.
 
-    They lead from [q, b, offset, preload, guess] to [V, 0]: configuration, momenta, offsets of the gap
-    velocities, given normal impulses and the initial guess of V.
+    The instructions lead from [q, b, offset, preload, guess] to [V, 0]: configuration, momenta, offsets of
+    the gap velocities, given normal impulses and the initial guess of V.
     """
 
     def __init__(self, f: ContactVI, p: ImpactPieces):
@@ -230,8 +231,9 @@ class ImpactTape(Tape):
 
 
 def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
-    """Return the mass matrix, the Jacobians of the contacts, and that of the constraints.
-    All are by the dynamic variables, as expressions of the configuration q and parameters theta.
+    """Return the mass matrix, the Jacobian of each contact, and the Jacobian of the constraints.
+    They are expressions of the configuration q and the parameters theta. The Jacobians contain derivatives by
+    the dynamic variables.
     """
     lag, nd = f.lagrangian, f.nd
     g = lag.graph
@@ -261,7 +263,9 @@ class Impact:
 
     @cached_property
     def _end(self) -> tuple[ImpactEnd, Evaluator]:
-        """Equations of an impact for the interior-point solver, and an evaluator of their matrices."""
+        """Equations of an impact for the interior-point solver, with an evaluator of the matrices in them.
+        The matrices are the mass matrix and the Jacobians of contacts and constraints.
+        """
         return ImpactEnd(self._pieces), Evaluator(self._pieces.held)
 
     @cached_property
@@ -294,12 +298,10 @@ class Impact:
         return Evaluator(ca.Function("numbers", [q, theta], outputs, OPTIONS))
 
     def struck(self, q, b, others, closed, bouncing, tight, theta) -> Struck:
-        """Return the results of N impacts, from the configurations and the momenta before them.
-        The configurations are q (N, nq), the momenta b (N, nd).
-
-        Masks (N, n), 0 or 1: `others` are closed contacts outside the impact, `closed` all closed contacts,
-        `bouncing` those with restitution in this impact, `tight` those that keep each other closed
-        (`opposed`).
+        """Return the results of N impacts at configurations q (N, nq), with momenta b (N, nd) before them.
+        Each mask (N, n) selects contacts: `closed` selects all closed contacts, `others` selects the closed
+        contacts outside the impact, `bouncing` selects those with restitution in this impact, and `tight`
+        selects those that keep each other closed, such as the two sides of a slot (module `opposed`).
         """
         given = q, b, others, closed, bouncing, tight
         z, errors = self._stages(self._levels[0], *given, theta=theta)
@@ -317,8 +319,9 @@ class Impact:
     def _stages(
         self, kappa: float, q, b, others, closed, bouncing, tight, *, theta
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve the three stages of N impacts, and return their unknowns and their largest errors.
-        The stages are the motion before the impact, compression and restitution.
+        """Solve the three stages of N impacts; return the unknowns and the largest solver error per impact.
+        The stages are the motion before the impact, compression and restitution. The arguments after kappa,
+        the barrier parameter, are those of `struck`.
 
         Each stage is an inelastic impact at the configuration q. It has an initial momentum, an offset of
         each gap rate and a preload, a given normal impulse, of each contact:
@@ -360,9 +363,9 @@ class Impact:
         return np.hstack(found), errors
 
     def _solved(self, kappa: float, q, b, offset, preload, guess, theta) -> tuple[np.ndarray, np.ndarray]:
-        """Solve one stage of N impacts, and return its unknowns and its errors.
-        A stage starts from the momenta b. It has an offset of each gap velocity and a preload, a given normal
-        impulse, of each contact.
+        """Solve one stage of each of N impacts, and return the unknowns and the errors of the solver.
+        The stage starts at configurations q with momenta b. For each contact, `offset` is added to the gap
+        velocity, and `preload` is a given normal impulse. The first guess of the velocities is `guess`.
         """
         f, n = self._f, len(q)
         if f.backend.name != "virtual" and find_compiler() is not None:

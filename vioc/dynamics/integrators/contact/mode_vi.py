@@ -110,8 +110,8 @@ class HoldingLagrangian(Lagrangian):
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Sizes of the terms of all constraints, by which rounding errors are recognized.
-        They are 0 for contacts, so that no gradient of a contact is neglected.
+        """Magnitudes of the terms that cancel in each constraint, used to estimate its rounding errors.
+        They are 0 for contacts, so that no gradient of a contact is taken for a rounding error.
         """
         return ca.vertcat(super().sizes, ca.SX.zeros(len(self.rows), 2))
 

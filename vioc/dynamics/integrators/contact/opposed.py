@@ -11,11 +11,13 @@ LARGEST = 1e6  # largest velocity that counts as opening a contact at speed 1
 
 
 def openable(M: np.ndarray, N: np.ndarray, Dh: np.ndarray, closed: np.ndarray) -> np.ndarray:
-    """Return, for each closed contact, whether a feasible velocity can open it.
-    A feasible velocity satisfies the constraints and does not decrease the gap of any closed contact.
+    """Return a mask of the closed contacts that a feasible velocity can open.
+    A feasible velocity satisfies the constraints and does not decrease the gap of any closed contact. M is
+    the mass matrix, N has the gradients of the gaps of all contacts as rows, Dh is the constraint Jacobian,
+    and `closed` is the mask of the closed contacts.
 
     Contact i of the n contacts can open if a velocity v has N_i v > 0, N v >= 0 for all closed contacts, and
-    Dh v = 0, with gap gradients N and constraint Jacobian Dh. Velocities are measured in the norm of the mass
+    Dh v = 0. Velocities are measured in the norm of the mass
     matrix M, in which gradients are scaled to length one.
     """
     root = np.linalg.cholesky(M)

@@ -51,8 +51,8 @@ class ContactSteps(ABC):
     @cached_property
     def normals(self) -> Evaluator:
         """Evaluator of the mass matrix and of the gradients of the gaps of all contacts.
-        Its arguments and results are (q, parameters) -> M (nd, nd), N (n, nd). Gaps of pairs of polytopes are
-        not included.
+        Its arguments and results are (q, parameters) -> mass matrix (nd, nd), gradients (n, nd) of n
+        contacts. Gaps of pairs of polytopes are not included.
         """
         q, theta = ca.SX.sym("q", self._of.nq), self._of.symbols.parameters
         M, J, _ = mechanics(self._of, q, theta)

@@ -145,8 +145,9 @@ class Touches:
         self._units = units_of_touches(system, self.all, self._length)
 
     def natural(self, constraints: int) -> NaturalUnits:
-        """Return the natural units to which the residuals of a step with contact are relative.
-        The argument is the number of constraints.
+        """Return the units that make the residuals of a step with contact dimensionless.
+        For coordinates, gaps and slips they are 1 rad or a length of the mechanism. The argument is the
+        number of constraints, whose units are 1.
 
         Constraint values have no unit, as `Pieces.leave` divides them by the lengths of their gradients.
         """
@@ -186,7 +187,9 @@ def _touching(g: FrameGraph, name: str, item: Any, meeting: Meeting) -> Touching
 
 
 def _placed(g: FrameGraph, name: str, item: PairContact, data: Any) -> Touching:
-    """Return one possible contact point of two polytopes as a contact, from its numbers `data`."""
+    """Return one of the possible contact points of two polytopes as a contact.
+    The array `data` contains the point on each polytope and the normal, in the axes of the bodies.
+    """
     poses = [g.node_pose(g.system.frame_index(n))[::-1] for n in (item.frame1, item.frame2)]
     gap, normal, point, there = placed(poses, ca.vertsplit(data))
     found = _touching(g, name, item, Meeting(gap, normal, point, item.frame1, item.frame2))

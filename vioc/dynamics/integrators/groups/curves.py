@@ -93,8 +93,10 @@ class Curves:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """CasADi function of the Jacobians of rotation errors and angular momenta along a step.
-        They are the results of the function `errors`.
+        """CasADi function of the Jacobians of both results of the function `errors`.
+        These results are the rotation errors and the angular momenta of a body along a step. The Jacobians
+        are those by the argument y of `errors`: rotation vector and momentum at the start, angular velocities
+        and torques.
 
         Its arguments and results are (y, dt, attitudes) -> derivatives of rotation vectors and of momenta by
         y, (3 s + 3, 6 + 6 s) each.
@@ -105,8 +107,10 @@ class Curves:
 
     @cached_property
     def curvature(self) -> ca.Function:
-        """CasADi function of the Hessian of a weighted sum of rotation errors and angular momenta.
-        They are the results of the function `errors` along a step.
+        """CasADi function of the Hessian of a weighted sum of both results of the function `errors`.
+        These results are the rotation errors and the angular momenta of a body along a step. The Hessian is
+        that by the argument y of `errors`: rotation vector and momentum at the start, angular velocities and
+        torques.
 
         Its arguments and results are (y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y. The weights are
         those of the rotation vectors, then of the momenta, of `errors`.
@@ -120,8 +124,9 @@ class Curves:
 
 @lru_cache(maxsize=16)
 def curves_of(points: str, stages: int) -> Curves:
-    """Return the attitude curves of a quadrature rule, which all mechanisms share.
-    They are kept, since their construction takes longer than that of most mechanisms.
+    """Return the functions of attitudes and angular momenta for a quadrature rule, from a cache.
+    The functions do not depend on the mechanism. The cache saves time, since their construction takes longer
+    than that of most mechanisms.
     """
     return Curves(quadrature(points, stages))
 

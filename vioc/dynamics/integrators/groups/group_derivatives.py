@@ -30,9 +30,9 @@ class GroupDerivatives:
 
     @cached_property
     def _implied(self) -> tuple[list[ca.SX], ca.SX, ca.SX, ca.SX]:
-        """Implicit equations of a step as an expression G (ndx + nm,), with their symbols.
-        The symbols are those of the arguments, of s (errors at the start, inputs, parameters) and of y
-        (errors at the end, multipliers).
+        """Symbols and expression of the implicit equations G = 0 (ndx + nm,) of a step.
+        The symbols are those of the arguments, of s = (error of the start state, inputs, parameters), and of
+        y = (error of the end state, multipliers). The error of a state is a small displacement from it.
 
         Errors and multipliers y are relative to the arguments.
         """

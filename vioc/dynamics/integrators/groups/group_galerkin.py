@@ -63,9 +63,9 @@ class GalerkinStep:
 
     @cached_property
     def _factors(self) -> ca.Function:
-        """CasADi function of the factors of the mass matrix at the points of a step.
-        Its arguments and results are (x, V (nd, s), dt, parameters) -> factors at all points, stacked; with
-        constraints those in the middle of the step.
+        """CasADi function of the factorized mass matrix at the quadrature points of a step.
+        Its arguments and results are (x, V (nd, s), dt, parameters) -> stacked factors. With constraints, the
+        only point is the middle of the step.
         """
         x, V, dt = self._places.sx_in()
         theta = ca.SX.sym("theta", len(self.f.parameters))
@@ -124,10 +124,11 @@ class GalerkinStep:
         return ca.Function("iterate", args, [after, found, error], OPTIONS)
 
     def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
-        """Return the corrections of rates (nd, s) and multipliers (nm, s - 1), from residuals.
+        """Return the corrections of rates (nd, s) and multipliers (nm, s - 1) in one iteration of a step.
+        The argument `left` is the residual of the momenta, h is that of the constraints, and `factors` is the
+        factorized mass matrix.
 
-        The residuals are `left` of the momenta and `h` of the constraints. Multipliers are eliminated by
-        equation (GA 12) of docs/maths/galerkin.md.
+        Multipliers are eliminated by equation (GA 12) of docs/maths/galerkin.md.
         """
         _, solve, pushes = self.group.masses
         s, nm, rule = self.rule.stages, self.f.nm, self.rule
@@ -145,7 +146,7 @@ class GalerkinStep:
         return ca.horzcat(*by), y @ ca.DM(apart).T / dt
 
     def residual(self) -> None:
-        """Return None: a step has no residual of its end alone, since its stages are unknowns, too."""
+        """Return None, because the residual of a step also depends on the rates at its stages."""
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
         """Return the CasADi function that solves one step, or None if `robust` is True.

@@ -26,8 +26,9 @@ from vioc.dynamics.lagrangian import LONG, OPTIONS, Lagrangian
 
 
 class _Attitude(Pose):
-    """Constant rotation of the auxiliary mechanism, whose nine matrix entries are parameters.
-    The auxiliary mechanism has this rotation, followed by three angles, for each rotation of the mechanism.
+    """Constant rotation in the auxiliary mechanism of `GroupLagrangian`; its nine entries are parameters.
+    The auxiliary mechanism has this rotation, followed by three angles, in place of each rotation of the
+    given mechanism.
     """
 
     def __post_init__(self) -> None:
@@ -144,7 +145,8 @@ class GroupLagrangian:
     @cached_property
     def constraint(self) -> ca.Function:
         """CasADi function of the constraint values h (nm,) and their Jacobian Dh (nm, nd).
-        Its arguments are (q, parameters). Dh is the derivative by (r, rotations).
+        Its arguments are (q, parameters). Dh has the derivatives by the coordinates r that belong to no
+        rotation, then those by rotation vectors.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         h, Dh = ca.Function("raw", [g.q_vector, g.parameters], [lag.h, lag.Dh])(*self.at(q, theta))
@@ -152,11 +154,9 @@ class GroupLagrangian:
 
     @cached_property
     def directions(self) -> ca.Function:
-        """CasADi function of the constraint gradients, in which rounding errors are set to zero.
-        Its arguments and results are (q, parameters) -> Dh (nm, nd), sizes of cancelling terms in h (nm,),
-        for constraint values h and their Jacobian Dh.
-
-        Rows of Dh that are 0 except for rounding are 0.
+        """CasADi function of the constraint Jacobian, in which rows of rounding errors are set to zero.
+        Its arguments and results are (q, parameters) -> Dh (nm, nd), and the magnitudes (nm,) of the terms
+        that cancel in each constraint, from which its rounding errors are estimated.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         raw = ca.Function("raw", [g.q_vector, g.parameters], [lag.directions, lag.sizes[:, 0]])
@@ -208,8 +208,9 @@ class GroupLagrangian:
 
     @cached_property
     def masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
-        """CasADi functions that factorize the mass matrix, and solve linear systems with it.
-        They solve systems with and without constraints.
+        """Three CasADi functions: factorization of the mass matrix M, and two solvers of equations with M.
+        The first solver computes x from M x + Dh' y = a for given multipliers y, with the constraint Jacobian
+        Dh. The second computes the multipliers y for which also Dh x = b.
 
         (q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y of the solution
         (x, y) of M x + Dh' y = a, Dh x = b. Long trees use recursions over the tree.
@@ -270,7 +271,8 @@ class GroupLagrangian:
 
     @cached_property
     def _slopes(self) -> ca.Function:
-        """CasADi function of the terms of forces in the derivative of a step's momentum balance.
+        """CasADi function of the terms that forces add to the Newton matrix of a step.
+        The Newton matrix is the derivative of the momentum balance by the increments of the configuration.
         Potentials except gravity count as forces.
         """
         lag, g, dt = self.lagrangian, self.lagrangian.graph, ca.SX.sym("dt")

@@ -1,4 +1,6 @@
-"""State space with quaternions s: states [r, s, p], and errors (dr, phi, dp) of states.
+"""State space of a mechanism whose attitudes are unit quaternions.
+A state [r, s, p] has coordinates r, quaternions s and momenta p. The error of a state, a small displacement,
+is (dr, phi, dp).
 
 Errors of the quaternions s are rotation vectors phi, with s_1 = s_0 exp(phi).
 """

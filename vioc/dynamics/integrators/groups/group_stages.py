@@ -74,7 +74,8 @@ class Along(NamedTuple):
 
 class GroupStageDerivatives:
     """First and second derivatives of steps with several stages on SO(3)^n x R^m.
-    They are derivatives by s = (errors of the state, inputs, parameters), with ns components.
+    They are derivatives by s = (error of the state, inputs, parameters), with ns components. The error of a
+    state is a small displacement from this state.
     """
 
     def __init__(self, f: GroupVI, curves: Curves):
@@ -120,8 +121,9 @@ class GroupStageDerivatives:
     # -- unknowns of solved steps ---------------------------------------------------------------------
 
     def solved(self, steps: Steps, theta: np.ndarray) -> Along:
-        """Compute the stage rates of steps whose end states are known; return values and derivatives.
-        The initial guess of Newton's method interpolates the rates at both ends.
+        """Compute the rates at the stages of steps whose end states are known, by Newton's method.
+        Returned are values and derivatives of the step equations at these rates. The initial guess
+        interpolates the rates at both ends of a step.
 
         Raises
         ------
@@ -237,10 +239,12 @@ class GroupStageDerivatives:
 
     def _equations(self, o: np.ndarray, m: np.ndarray) -> np.ndarray:
         """Return the residuals (N, nw, ...) of the equations that determine the rates of N steps.
+        The array o has the momenta, forces and constraint values at the points of the steps; m has the
+        momenta that follow from the forces.
 
-        They follow from o (N, K, no, ...), the values at points, and the required momenta m (N, P, nd, ...).
-        They are the differences of the momenta at the stages; the constraint values h at all points except
-        the first; the difference of the momentum at the end, and the constraint rates Dh v there.
+        The shapes are o (N, K, no, ...) and m (N, P, nd, ...). The residuals are the differences of the
+        momenta at the stages; the constraint values h at all points except the first; the difference of the
+        momentum at the end, and the constraint rates Dh v there.
         """
         s, nd, nm, n = self.rule.stages, self.f.nd, self.f.nm, len(o)
         L_v, _, kept, along = np.split(o, np.cumsum([nd, nd, nm]), axis=2)
@@ -250,11 +254,12 @@ class GroupStageDerivatives:
         return np.concatenate([e.reshape(n, -1, *o.shape[3:]) for e in rows], axis=1)
 
     def _momenta_by(self, at: Along, by_y: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Return the total derivatives (N, P, nd, n) of the momenta that the forces require along a step.
-        The derivatives are at the points of each step and at its end.
+        """Return the total derivatives (N, P, nd, n) of the momenta that follow from the forces along a step.
+        They are derivatives by n variables, at the points of each step and at its end. The array `own` has
+        the derivatives at constant forces.
 
-        They are the sum of `own` and of the derivatives through the forces f; `by_y` (N, K, ny, n) are the
-        derivatives of the points' arguments y.
+        The result is the sum of `own` and of the derivatives through the forces f; `by_y` (N, K, ny, n) are
+        the derivatives of the points' arguments y.
         """
         n, s, nd = len(own), self.rule.stages, self.f.nd
         return own + at.m_f @ (at.o_y[:, :s, nd : 2 * nd] @ by_y[:, :s]).reshape(n, 1, s * nd, -1)
@@ -351,7 +356,7 @@ class StageEquations(BranchEquations):
             V[:], v[:] = each, each
 
     def _at(self, w: np.ndarray, share: float) -> tuple[Along, np.ndarray]:
-        """Return values and derivatives of the equations of a step, and the units of its unknowns.
+        """Return values and derivatives of the equations of a step, and the scale factors of the unknowns w.
         The step is shortened to the fraction `share` of its length.
         """
         length = share * self.dt
@@ -390,7 +395,7 @@ def _by_columns(function: ca.Function) -> ca.Function:
 
 
 def _sizes(f: GroupVI, X: np.ndarray) -> np.ndarray:
-    """Return the sizes (N, nd) of states X (N, nx), by which displacements are divided to be compared."""
+    """Return the magnitudes (N, nd) of the configurations in states X (N, nx), as scales of displacements."""
     sizes = np.tile(f.group.natural_sizes, (len(X), 1))
     sizes[:, : f.nr] += np.abs(X[:, : f.nr])
     return sizes

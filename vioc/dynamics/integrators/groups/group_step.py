@@ -85,8 +85,8 @@ class GroupStep:
 
     def end(self, x: Any, w: Any, p: Any, impulse: Any) -> tuple[ca.SX, ca.SX]:
         """Return the configuration and the momentum at the end of a step, from its increments w.
-        They are equations (4) and (5) of docs/maths/groups.md. `p` is the momentum at the start minus the
-        constraint impulses, `impulse` that of the forces.
+        They are given by equations (4) and (5) of docs/maths/groups.md. The argument p is the momentum at the
+        start minus the constraint impulses, and `impulse` is the impulse of the forces.
         """
         nr, space = self.space.nr, self.space
         q1, p1 = [x[:nr] + w[:nr]], [part(p + impulse, 0, nr)]
@@ -102,7 +102,7 @@ class GroupStep:
     def equations(self) -> tuple[ca.Function, ca.Function]:
         """CasADi functions of the equations of a step, and of their Jacobian.
         Both have arguments (z, x, u, t, dt, parameters) with z = (increments w, multipliers). The equations
-        are the momentum balance (3) and the constraints h(q_k+1) = 0.
+        are the momentum balance (equation (3) of docs/maths/groups.md) and the constraints h(q_k+1) = 0.
         """
         f, nd = self.f, self.space.nd
         z, (x, u, t, dt, theta) = ca.SX.sym("z", nd + f.nm), self._context()
@@ -123,8 +123,8 @@ class GroupStep:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """CasADi function of the impulse of all forces over a step with increments w.
-        Its arguments are (x, w, u, t, dt, parameters), its result is `Middle.impulse`.
+        """CasADi function of the impulse (nd,) of all forces over a step with increments w.
+        Its arguments are (x, w, u, t, dt, parameters).
         """
         args = self._context()
         args.insert(1, ca.SX.sym("w", self.space.nd))
@@ -133,7 +133,8 @@ class GroupStep:
     def residual(self) -> ca.Function:
         """Return the CasADi function of the residual (nx + nm,) of a step.
         Its arguments are (x, u, x_next, multipliers, t, dt, parameters). The residual contains the momentum
-        balance (3), the norms of the quaternions, the constraints h, and the next momentum (5).
+        balance, the norms of the quaternions, the constraints h, and the equation of the next momentum
+        (equations (3) and (5) of docs/maths/groups.md).
         """
         f, space = self.f, self.space
         x, u, lam, theta, dt = f.symbols
@@ -205,12 +206,12 @@ class GroupStep:
             return [], []
         nd, place = self.space.nd, self.group.place_of
         Dh = self.group.constraint(x[: self.f.nq], theta)[1]
-        ends = self.equations[1](ca.vertcat(w, ca.SX(self.f.nm, 1)), x, *self._nothing(theta))[nd:, :nd]
+        ends = self.equations[1](ca.vertcat(w, ca.SX(self.f.nm, 1)), x, *self._placeholders(theta))[nd:, :nd]
         return scalars(Dh[:, place]), scalars(ends[:, place])
 
-    def _nothing(self, theta: Any) -> list[Any]:
-        """Return arguments of step functions in which only the parameters matter.
-        They are placeholders of input, time and step length, then the parameters.
+    def _placeholders(self, theta: Any) -> list[Any]:
+        """Return arguments (u, t, dt, parameters) for a function that depends on the parameters only.
+        Input, time and step length are placeholders.
         """
         return [ca.SX(self.f.nu, 1), 0, 1, theta]
 
@@ -277,8 +278,8 @@ class GroupStep:
     def _guess(self) -> ca.Function:
         """CasADi function of the first guess of a step's increments of the configuration.
         Its arguments and results are (x, u, t, dt, parameters) -> dt v + dt^2/2 dv/dt (nd,), and a flag,
-        infinity if an angle may turn far (`far`). v and dv/dt are the rates and accelerations at the start of
-        the step.
+        which is infinite if an angle may turn by more than 1 rad, else 0. v and dv/dt are the rates and
+        accelerations at the start of the step.
         """
         x, u, t, dt, theta = self._context()
         v, a = self._begins(x, u, t, dt, theta)

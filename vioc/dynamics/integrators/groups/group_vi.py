@@ -198,9 +198,10 @@ class GroupVI(GroupQuantities):
 
     @shared
     def residual(self) -> ca.Function | None:
-        """CasADi function of the residual of a step (nx + nm,); None with several stages.
+        """CasADi function of the residual (nx + nm,) of a step; None with several stages.
         Its arguments are (x, u, x_next, multipliers, t, dt, parameters). The residual contains the momentum
-        balance (3), the norms of the quaternions, the constraints h and the next momentum (5).
+        balance, the norms of the quaternions, the constraints h and the equation of the next momentum
+        (equations (3) and (5) of docs/maths/groups.md).
         """
         return self._stepping.residual()
 

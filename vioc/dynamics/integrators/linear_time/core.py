@@ -150,8 +150,8 @@ class LinearTimeCore:
         self._attach_other_forces()
 
     def _attach_other_forces(self) -> None:
-        """Compile C code of the other forces and potentials, and attach it to the model.
-        They are all forces and potentials except gravity, joint damping and joint inputs.
+        """Compile the forces and potentials that the model does not yet contain, and attach them to it.
+        The model already contains gravity, joint damping and joint inputs.
         """
         f, lag = self.f, self.f.lagrangian
         system, g, nd = f.system, lag.graph, f.nd
@@ -317,7 +317,7 @@ def _plain(force: Any) -> bool:
 
 
 def _aligned(link: Link) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Return the pose of a frame on a link whose z axis is the joint axis, and the joint's motion.
+    """Return the pose of a frame whose z axis is the axis of a link's joint, and the motion of this joint.
     The results are the frame's rotation and origin in the link's frame, and the rotation about z and
     translation along z per unit of the joint variable.
     """

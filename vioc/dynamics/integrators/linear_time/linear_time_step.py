@@ -150,8 +150,9 @@ class StepGraphs:
 
     def kernel(self, solver: str, guess: str) -> ca.Function:
         """Return a CasADi function that solves one step, for a solver and an initial guess by name.
-        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last
-        correction of q relative to its natural unit + |q_k|, or infinity if the root is not certified.
+        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The error is the norm of
+        the last correction of q; each entry is divided by |q_k| plus 1 rad or, if it is a length, by |q_k|
+        plus a length of the mechanism. The error is infinite if the root fails a test.
         """
         f = self.f
         nx, nd, nq, nf = f.nx, f.nd, f.nq, len(f.system.inputs)
@@ -211,8 +212,8 @@ class StepGraphs:
 
     def guess(self, name: str) -> ca.Function:
         """Return a CasADi function of the initial guess of the next configuration q_k+1.
-        The function is (x, u, t, dt, parameters) -> guess (nd,), and a flag, infinity if an angle may turn
-        far (`far`).
+        The function is (x, u, t, dt, parameters) -> guess (nd,), and a flag, which is infinite if an angle
+        may turn by more than 1 rad, else 0.
         """
         f = self.f
         if name == "predicted":
@@ -224,8 +225,9 @@ class StepGraphs:
         )
 
     def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
-        """Return 0 if the pivots of a step's matrix have the signs that they have for short steps.
-        Return infinity otherwise. `J0` is the constraint Jacobian at the start of the step.
+        """Return 0 if all pivots of a step's Newton matrix have the expected signs, else infinity.
+        The expected signs are those for short steps. The argument `saddle` is the factorized Newton matrix,
+        and `J0` is the constraint Jacobian at the start of the step.
 
         With other signs a determinant may have changed sign between length 0 and dt. For short steps K is
         M(q_k)/dt, and Dh K^-1 Dh' is dt Dh M^-1 Dh'. `J0` is the constraint Jacobian Dh(q_k).

@@ -31,7 +31,8 @@ from vioc.dynamics.integrators.maximal.joint_constraints import ConstraintNode
 
 
 class Held(NamedTuple):
-    """Quantities that are constant while one momentum balance of a step is solved.
+    """Quantities that depend on given poses, and are constant while a momentum balance is solved.
+    The unknowns of the momentum balance are velocities and impulses.
 
     Attributes
     ----------
@@ -124,9 +125,9 @@ class Assembly:
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
     def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
-        """Return the constraint values of one end of a step, by group of constraints.
-        Values of loop constraints are converted to displacements in natural units; values of joints are
-        unchanged.
+        """Return the constraint values at the start or the end of a step, by group of constraints.
+        Values of loop constraints are converted to dimensionless displacements; values of joint constraints
+        remain unchanged.
         """
         found = []
         for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
@@ -140,7 +141,7 @@ class Assembly:
         return self.on.split(column, [TWIST] * self.graph.n)
 
     def poses(self, z: Sequence[Any]) -> list[Any]:
-        """Convert positions and quaternions (7,) of the bodies to poses (12,)."""
+        """Convert the position and quaternion (7,) of each body to a position and rotation matrix (12,)."""
         return [self.on.call(self.graph.pose, [a])[0] for a in z]
 
     def by_group(self, column: Any) -> list[Any]:
@@ -148,8 +149,8 @@ class Assembly:
         return self.on.split(column, [g.rows.size for g in self.graph.groups])
 
     def held(self, poses: list[Any], arrival: bool = False) -> Held:
-        """Evaluate the quantities at given poses that are constant in one momentum balance.
-        The balance is that at the end of a step if `arrival` is True, else that at its start.
+        """Evaluate the quantities that depend on given poses and are constant in one momentum balance.
+        It is the momentum balance at the end of a step if `arrival` is True, else that at its start.
         """
         on, graph, theta, Z = self.on, self.graph, self.theta, self.on.stack(poses)
         G = [on.call(g.rows.held, [*(poses[i] for i in g.bodies), theta]) for g in graph.groups]
@@ -308,7 +309,8 @@ class Assembly:
     def relaxed(
         self, at: BodyBalance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return the contact impulses on the bodies, and the residuals of smooth contact equations.
+        """Return the contact impulses on the bodies, and the residuals of the smooth contact laws.
+        Both follow from the variables y of the contacts and the barrier parameter kappa.
 
         The variables y are those of the module `laws`. `gaps` has the gap velocity of each contact, scaled by
         a fraction, and the fraction.
@@ -374,8 +376,9 @@ class Assembly:
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
 
     def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintNode, G: list, H: list, g: Any) -> None:
-        """Add a joint's weighted equations to the Newton system, for bodies that lack inertia.
-        The blocks F and right-hand sides `rhs` are those of the bodies of the joint.
+        """Add the constraint equations of a joint, with weights, to the momentum balances of its bodies.
+        This is done for a joint whose child body lacks inertia about an axis. The blocks F and the right-hand
+        sides `rhs` are those of the Newton system.
         """
         weight = self.graph.weight(group, [h.sparsity() for h in H])
         outputs = iter(self.on.call(weight, [*G, *H, g, self.dt]))
@@ -420,7 +423,7 @@ class Assembly:
         return not all(group.joint for group in self.graph.groups)
 
     def undetermined(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return 0 if the end position determines the velocities, else infinity.
+        """Return 0 if the configuration at the end of a step determines the velocities there, else infinity.
 
         The velocities are those at the end of a step, `multipliers` the impulses there by groups. Branches of
         the constraints cross at singular positions. If the angle between gradients is below about sqrt(e), a
@@ -441,8 +444,10 @@ class Assembly:
         return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return values that pass the energy test of the solver, at the end of a step.
+        """Return constants in place of the energies at a step's end, so that the solver accepts them.
+        The solver tests whether impulses add kinetic energy. The last entry of the result is that of
+        `undetermined`.
 
-        They are 0 and 1 in place of the energies (`End.work`), then the result of `undetermined`.
+        The constants are 0 and 1 in place of the energies of `End.work`.
         """
         return self.on.stack([self.on.constant([0.0, 1.0]), self.undetermined(held, multipliers)])

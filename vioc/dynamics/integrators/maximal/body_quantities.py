@@ -143,7 +143,7 @@ class BodyQuantities:
 
     @cached_property
     def still(self) -> Assembly:
-        """Step equations from which the constrained velocities of the bodies in a state follow."""
+        """Step equations with which the velocities of a state are projected onto the constraints."""
         return Assembly(self.f.graph, None, None, 1.0, self.f.symbols.parameters)
 
     def friction(self, touch: Touch) -> ca.SX:

@@ -65,7 +65,7 @@ class BodySpace(StateSpace):
         rot.check_units(split(self._n, x)[1], what, [f"for the body {b!r}" for b in self._bodies])
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """Return the error (..., 12 n) of state x1 from state x0; rotations are at most pi."""
+        """Return the error (..., 12 n) of state x1 from state x0; its rotations have angles of at most pi."""
         (p0, q0, V0), (p1, q1, V1) = split(self._n, x0), split(self._n, x1)
         phi = rot.logarithm(rot.product(q0 * [1, -1, -1, -1], q1))
         poses = np.concatenate([p1 - p0, phi], axis=-1)

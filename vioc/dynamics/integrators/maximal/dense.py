@@ -99,9 +99,10 @@ class DenseStep(ContactStep):
 
     @cached_property
     def _functions(self) -> tuple[Evaluator, Evaluator]:
-        """Evaluators of the poses and the momenta at the start and at the end of a step.
-        The first maps (x, u, t, dt, parameters) to poses and momenta, the second (x, V, u, ..) to positions
-        and quaternions, poses and momenta.
+        """Two evaluators of the poses and momenta of all bodies, one for each end of a step.
+        The first maps (x, u, t, dt, parameters) to poses and momenta at the start. The second maps (x, V, u,
+        t, dt, parameters), with the velocities V during the step, to positions with quaternions, poses and
+        momenta at the end.
         """
         n, theta = self.n, self._graph.terms.parameters
         x, V = ca.SX.sym("x", (STATE + TWIST) * n), ca.SX.sym("V", TWIST * n)
@@ -118,7 +119,7 @@ class DenseStep(ContactStep):
 
     @property
     def nowhere(self) -> np.ndarray:
-        """Data of the contact points of polytopes if no polytopes touch."""
+        """Placeholder for the numerical data of contact points of polytopes, used if none touch."""
         return np.tile(OFF, len(self._graph.places))
 
     def leaving(self, x, u, t: float, dt: float, theta, places=None) -> EndProblem:
@@ -130,7 +131,7 @@ class DenseStep(ContactStep):
 
     def arriving(self, x, V, u, t: float, dt: float, theta, places=None) -> tuple[EndProblem, np.ndarray]:
         """Return the momentum balance that determines the velocities at the end of a step.
-        V are the velocities during the step. The second result are the positions and quaternions at the end.
+        V are the velocities during the step. The second result has the positions and quaternions at the end.
         """
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         z, Z, base = self._functions[1](x, V, *given)

@@ -69,7 +69,9 @@ class Geometry:
 
     def lawful(self, J: list, a: Any, V: list, p: Any, kappa: Any, data: Any) -> tuple[list, Any]:
         """Return the impulses of a contact on its bodies, and the residual of the contact law.
-        Both follow from the multipliers p; kappa is the barrier parameter.
+        Both follow from the multipliers p. J are the Jacobians of gap and slip, a is the gap velocity, V are
+        the velocities of the bodies, kappa is the barrier parameter, and `data` are numbers such as points
+        and radii.
         """
         law = self.cone.law(p, self._speeds(J, a, V), kappa, self._mu(data))
         return [j.T @ p[: j.shape[0]] for j in J], law
@@ -77,20 +79,25 @@ class Geometry:
     def relaxed(
         self, J: list, a: Any, V: list, y: Any, kappa: Any, data: Any, share: Any
     ) -> tuple[list, Any]:
-        """Return the impulses of a contact on its bodies, and the residuals of its smooth equations.
+        """Return the impulses of a contact on its bodies, and the residuals of the contact law.
+        The contact law consists of smooth equations of the variables y. J are the Jacobians of gap and slip,
+        a is the gap velocity times `share`, V are the velocities of the bodies, kappa is the barrier
+        parameter, and `data` are numbers such as points and radii.
 
-        The variables y are those of the module `laws`; a is the fraction `share` of the gap's velocity.
+        The variables y are those of the module `laws`.
         """
         push = self.law.impulse(y, self._mu(data))
         law = self.law.equations(y, self._speeds(J, a, V), kappa, self._mu(data), share)
         return [j.T @ push for j in J], law
 
     def multipliers(self, y: Any, data: Any) -> Any:
-        """Return the multipliers of a contact from the variables y of its smooth equations."""
+        """Return the multipliers of a contact from its variables y, such as gap velocity and impulses."""
         return self.law.multipliers(y, self._mu(data))
 
     def started(self, J: list, a: Any, V: list, speed: Any, kappa: Any, data: Any, share: Any) -> Any:
-        """Return initial values of the variables of a contact's smooth equations, within their bounds."""
+        """Return initial values of a contact's variables, such as gap velocity and impulses.
+        The values are within the bounds of the variables.
+        """
         return self.law.start(self._speeds(J, a, V), speed, kappa, self._mu(data), share)
 
     def held_by(self, J: list, a: Any, V: list, kappa: Any, data: Any) -> Any:
@@ -117,10 +124,11 @@ class Geometry:
         return data[-1] if self.cone.friction else None
 
     def _law(self) -> tuple[list, list, list, Any, Any]:
-        """Return the Newton step of a contact's variables as an expression of the step of its speeds.
+        """Return the change of a contact's variables in a Newton step as an expression.
+        It is an expression of the changes of the gap velocity and the slip velocity.
 
-        Returned are the arguments, the Jacobians J and K, the step dy of the variables, and the step dw of
-        the speeds.
+        Returned are the arguments, the Jacobians J and K, the change dy of the variables, and the change dw
+        of these velocities.
         """
         J, H, a, V, y, goal, data = self._arguments()
         dw, K = ca.SX.sym("dw", self.rows), J
@@ -186,9 +194,9 @@ class Geometry:
 
 
 def opened(s: Any, smoothing: Any, stride: Any) -> Any:
-    """Return the speed at which a gap may close at the end of a step.
-    It is a function of s, the gap divided by the step length. `stride` is the speed of one natural unit of
-    the gap per step.
+    """Return the largest speed at which a gap may close at the end of a step.
+    It is a function of s, the gap divided by the step length. The argument `stride` is the unit of the gap, 1
+    rad or a length of the mechanism, divided by the step length.
 
     At rest the first term alone balances the contact forces; the second makes open gaps inactive.
     """
@@ -197,8 +205,9 @@ def opened(s: Any, smoothing: Any, stride: Any) -> Any:
 
 
 def opened_share(s: Any, closing: Any, smoothing: Any, stride: Any) -> tuple[Any, Any]:
-    """Return the scaled gap velocity of a contact at the end of a step, and the scale factor.
-    The gap velocity is the speed `opened` plus the closing speed.
+    """Return the gap velocity of a contact at the end of a step times a scale factor, and the factor.
+    The gap velocity is `closing`, the rate of the gap at the end, plus the speed that the function `opened`
+    returns for s, the gap divided by the step length.
 
     The scale factor, a fraction, keeps both values of the order of s, the gap divided by the step length, and
     1.

@@ -90,8 +90,8 @@ class StepGraph:
 
     def _of_body(self, name: str, i: int, sizes: dict[str, int], outputs: Any) -> ca.Function:
         """Return a CasADi function of body i, which all bodies of equal inertia share.
-        Its arguments are symbols of the given sizes and the parameters; `outputs` takes mass, inertia matrix
-        J and the symbols.
+        Its arguments are symbols with the given names and sizes, then the parameters. The Python function
+        `outputs` builds the results from mass, inertia matrix and these symbols.
         """
         (mass, *J), key = self._numbers(self.bodies[i])
 
@@ -178,9 +178,10 @@ class StepGraph:
 
     @cached_property
     def work(self) -> ca.Function:
-        """CasADi function of the kinetic energy that impulses add to a body.
-        Its arguments and results are (V, base, rest), (6,) each -> kinetic energy that impulses add, twice
-        the kinetic energy.
+        """CasADi function of the kinetic energy that constraint and contact impulses add to a body.
+        Its arguments and results are (V, base, rest), (6,) each -> the added kinetic energy, twice the
+        kinetic energy. V is the twist, `base` the momentum before the impulses, and `rest` is base - M V,
+        with the mass matrix M.
         """
         V, base, rest = (ca.SX.sym(name, TWIST) for name in ("V", "base", "rest"))
         energies = ca.vertcat(-ca.dot(V, rest), ca.dot(V, base - rest))
@@ -196,9 +197,9 @@ class StepGraph:
 
     @cached_property
     def undetermined(self) -> ca.Function:
-        """CasADi function that is infinite if a position does not determine the velocities, else 0.
-        Its arguments are the sum of squares of single constraint impulses, and the sum of squares of their
-        sums by body; see `Assembly.undetermined`.
+        """CasADi function that tests whether the configuration at a step's end determines the velocities.
+        The result is 0 if it does, else infinity. The first argument is the sum of the squared impulses of
+        all single constraints; the second is the sum of the squared total constraint impulses on the bodies.
         """
         single, sums = ca.SX.sym("single"), ca.SX.sym("sums")
         suspect = ca.if_else(self.sine**2 * single <= sums, 0.0, ca.inf)
@@ -272,7 +273,7 @@ class StepGraph:
 
     @cached_property
     def natural(self) -> NaturalUnits:
-        """Natural units of the unknowns and the residuals of a step."""
+        """Units of the unknowns and the residuals of a step: 1 rad, or a length of the mechanism."""
         system = self.terms.system
         length = natural_length(system)
         sizes = np.tile(np.repeat([length, 1.0], TWIST // 2), self.n)
@@ -287,8 +288,8 @@ class StepGraph:
         return np.tile(np.repeat([self.natural.length, 1.0], [3, POSE - 3]), self.n)
 
     def _joint_units(self, group: ConstraintNode, length: float) -> np.ndarray:
-        """Return the natural units of the values of a group of constraints: 1 rad, or a length.
-        The units of loop constraints are 1, since `landed_off` converts their values.
+        """Return the unit of each constraint value in a group: a length of the mechanism or 1 rad.
+        For a loop constraint the result is 1, because `ConstraintFunctions.landed_off` converts its values.
         """
         moves = np.zeros(group.rows.size, bool)
         if group.joint:
@@ -298,8 +299,9 @@ class StepGraph:
         return np.where(moves, length, 1.0)
 
     def gradients(self, G: np.ndarray) -> np.ndarray:
-        """Return divisors (rows,) that convert constraint values to displacements in natural units.
-        They are constant for joints, else the lengths of the variations G (rows, 6 n), as in
+        """Return divisors (rows,) that convert constraint values to dimensionless displacements.
+        For a joint they are 1 rad or a length of the mechanism. For another constraint they are the norms of
+        its gradients, the rows of the constraint Jacobian G (rows, 6 n), as in
         `ConstraintFunctions.landed_off`.
         """
         length = np.linalg.norm(G * self.natural.sizes, axis=1)
@@ -438,13 +440,15 @@ class StepGraph:
     # -- bodies without inertia ---------------------------------------------------------------------------
 
     def weighs(self, group: ConstraintNode) -> bool:
-        """Return whether weighted equations of a joint are added to the equations of its bodies.
-        They are added if the child body lacks inertia about an axis.
+        """Return whether a joint's constraint equations are added to the momentum balances of its bodies.
+        They are added, with weights, if the child body lacks inertia about an axis.
         """
         return group.joint and self.light[group.bodies[-1]]
 
     def weight(self, group: ConstraintNode, patterns: list[ca.Sparsity]) -> ca.Function:
-        """Return the CasADi function of a joint's weighted terms in the equations of its bodies.
+        """Return the CasADi function of the terms that a joint adds to the momentum balances of its bodies.
+        The terms are its constraint equations, with weights. They are used if the child body of the joint
+        lacks inertia about an axis.
 
         Its arguments and results are (G' by body.., H by body.., g, dt) -> for each body i -G_i' K g, then
         G_i' K H_k for each body k. G and H are derivatives of the constraint values g, K contains the

@@ -256,7 +256,7 @@ class ConstraintFunctions:
 
     @cached_property
     def held(self) -> ca.Function:
-        """CasADi function of the constraint Jacobians at given poses, transposed (6, rows) by body."""
+        """CasADi function of the constraint Jacobian of each body at given poses, transposed to (6, rows)."""
         args = self._arguments()
         return ca.Function("held", args, [ca.sparsify(g.T) for g in self.function.call(args)[1:]], OPTIONS)
 
@@ -275,7 +275,8 @@ class ConstraintFunctions:
 
     @cached_property
     def swept(self) -> ca.Function:
-        """CasADi function of the constraint rates at the end of a step times dt, and derivatives by twists.
+        """CasADi function of the constraint rates at a step's end, multiplied by dt, with their Jacobians.
+        The Jacobians are those by the twists of the bodies.
 
         Its arguments and results are (G' by body.., twists.., dt) -> dt G V (rows,), dt G by body, for twists
         V and constraint Jacobian G.

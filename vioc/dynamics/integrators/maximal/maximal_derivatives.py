@@ -223,8 +223,8 @@ class MaximalDerivatives:
         return First(arguments, both, [R_w, S_w, S_m, X_w, X_m], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return second derivatives of N steps, contracted with the covectors Z and zeta.
-        Z has covectors of the next states, zeta of the multipliers, one row for each step.
+        """Return the second derivatives of N steps by state, input and parameters, contracted with covectors.
+        Z has the covectors of the next states, and zeta those of the multipliers, one row for each step.
         """
         R_w, S_w, S_m, X_w, X_m = first.slopes
         n = TWIST * self.f.graph.n

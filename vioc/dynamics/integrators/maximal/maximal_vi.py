@@ -100,7 +100,7 @@ class MaximalVI(SmoothedMap):
     Further quantities: every variable of the system by its name (angles in (-pi, pi]), ``v.NAME``,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z, rx, ry, rz), ``momentum:x``, ``angular:x``
     (about the world's origin), ``h.NAME`` and ``force.NAME`` of constraints. Those of contacts and limits:
-    ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (magnitude, N),
+    ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (magnitude, N, or N m),
     ``force.NAME:x`` (y, z; total force in world axes, on the second body if there are two),
     ``slip.NAME`` (m/s).
 
@@ -243,7 +243,7 @@ class MaximalVI(SmoothedMap):
 
     @property
     def barrier(self) -> float:
-        """Barrier parameter of the contacts in the momentum balance at each end of a step, J."""
+        """Barrier parameter (J) of the contacts in each of the two momentum balances of a step."""
         return 0.5 * self.smoothing * self.mass
 
     def whole(self, leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
@@ -364,7 +364,8 @@ class MaximalVI(SmoothedMap):
         return np.maximum(moved / natural_length(self.system), turned)
 
     def _between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """Return states on the way that the joints allow, by minimal coordinates.
+        """Return states between the states `start` and `end`, along a motion that the joints allow.
+        The joint variables of each returned state are interpolated at one of the fractions `shares`.
 
         Where angles change by more than twice the rotations, as near the singular angle of three rotations,
         the bodies move straight instead.
@@ -396,7 +397,7 @@ class MaximalVI(SmoothedMap):
         return self._variations(x, self.theta)[0]
 
     def _crossings(self, run: Trajectory) -> Iterator[Crossing]:
-        """Yield the contacts through which bodies pass, and the limits over which angles jump, in a step."""
+        """Yield contacts that a body passes through, and joint limits that an angle jumps over, in a step."""
         yield from super()._crossings(run)
         open_at = open_from(self, run)
         for name, limits in zip(self.system.inequality_names, self.system.inequalities, strict=True):

@@ -23,7 +23,7 @@ from vioc.errors import ModelError
 
 class BodyGraph(TermGraph):
     """Kinematics of rigid bodies, from which expressions of forces and constraints are built.
-    A user's own component refers to coordinates by name.
+    A component that a user writes gets joint variables and rates by name from the methods `q` and `v`.
 
     Attributes
     ----------
@@ -133,7 +133,9 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def wrenches(self) -> tuple[ca.SX, ca.SX]:
-        """Wrenches (6 n,) on the bodies of forces independent of velocity, and of all other forces."""
+        """Two sums of wrenches (6 n,) on the bodies: those independent of velocity, and all others.
+        The first sum includes the wrenches of potentials.
+        """
         still, moving = -self.varied(self.potential).T, ca.SX(TWIST * len(self.model.bodies), 1)
         for force in self.system.forces:
             wrench = self._wrench(force)

@@ -230,7 +230,7 @@ def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
 
 def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: float, unit: float) -> Touch:
     """Return a joint limit, whose gap is the expression phi, as a contact.
-    Its data are parameters.
+    The numerical data of this contact are the parameters on which phi depends.
     """
     bodies = terms.bodies_of(phi)
     own = ca.vertcat(*terms.own_poses(bodies))
@@ -248,8 +248,8 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
 
 
 def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: float, unit: float) -> Touch:
-    """Return the dry friction of a joint, or of a point on a plane, as a contact.
-    The data of the contact are the parameters, then the largest friction force.
+    """Return the dry friction of a joint, or of a point on a plane, as a contact without a gap.
+    The numerical data of this contact are the parameters of the system, then the largest friction force.
     """
     (found,) = item.meetings(terms).values()
     if found.slip is not None:
