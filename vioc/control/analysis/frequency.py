@@ -82,6 +82,7 @@ class FrequencyResponse:
 
     def singular_values(self, scales: Any = 1.0, input_scales: Any = 1.0) -> np.ndarray:
         """Return the singular values of the response at each frequency, the largest first.
+        Outputs and inputs are divided by `scales` and `input_scales`.
 
         The shape is (n, min(p, m)).
 

@@ -63,7 +63,7 @@ class LyapunovLevel:
     @property
     def reach(self) -> dict[str, float]:
         """Largest magnitude of each error of the state in the level set z'Pz <= level.
-        It is the root of level times the diagonal entry of the inverse of P.
+        It is sqrt(level M_ii) for error i, where M is the inverse of P.
         """
         span = np.sqrt(self.level * np.diag(np.linalg.inv(self.P)))
         return {n: float(s) for n, s in zip(self.names, span, strict=True)}
@@ -75,9 +75,7 @@ class LyapunovLevel:
         return np.linalg.solve(np.linalg.cholesky(self.P).T, w)
 
     def ellipse(self, first: str, second: str, points: int = 200) -> np.ndarray:
-        """Return the boundary (points, 2) of the level set of the Lyapunov function.
-        It is the boundary in the plane of two errors of the state.
-
+        """Return points (points, 2) on the boundary of the level set, in the plane of two state errors.
         All other errors are 0.
         """
         i = [self.names.index(meaning(name, self.names, "ellipse")) for name in (first, second)]

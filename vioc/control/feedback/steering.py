@@ -74,11 +74,11 @@ class SteeredCovariance:
         return self.regulator.as_law()
 
     def std(self, name: str) -> np.ndarray:
-        """Return the standard deviation (N+1,) of a quantity of the state or an error."""
+        """Return the standard deviation (N+1,) of a named quantity or error of the state at each sample."""
         return self.spread.std(name)
 
     def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot quantities of the state with two standard deviations; return the axes."""
+        """Plot quantities of the state over time with bands of two standard deviations; return the axes."""
         return self.spread.plot(*names, ax=ax)
 
     def __repr__(self) -> str:
