@@ -19,8 +19,8 @@ SEEN = 1e-8  # component of an unobservable direction in the plane that counts a
 
 
 def semi_axes(structure: Structure, first: str, second: str, section: bool = False) -> np.ndarray:
-    """Return the semi-axes of the ellipse of state errors for unit energy, in the plane of two errors.
-    It contains errors reached with unit input energy or, for observability, errors with unit output energy.
+    """Return the semi-axes of the ellipse of two state errors for unit energy.
+    It contains errors reached with input energy <= 1 or, for observability, errors with output energy <= 1.
 
     They are the columns of a (2, 2) array. With `section`, all other errors are 0.
 
@@ -48,7 +48,7 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return a square-root factor M of the covariance M M' of an estimated state's error.
+    """Return a square-root factor M of an estimation error's covariance M M'.
     In the observable directions the covariance is the inverse of the observability Gramian, else 0.
 
     M is (ndx, rank). The observable errors M w, |w| <= 1, have at most unit output energy; unobservable

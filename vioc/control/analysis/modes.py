@@ -230,7 +230,7 @@ def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> 
 
 
 def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
-    """Return the names of states whose small errors stay constant, and the number of drifts.
+    """Return the names of states whose errors stay constant, and the number of drifts.
     Such errors are eigenvectors of A for the eigenvalue 1. A drift is an error that grows at a constant rate.
     """
     if not len(A):

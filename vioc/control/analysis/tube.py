@@ -261,7 +261,8 @@ class _Steps:
         self.inverse = np.array([_nearly_one(a, b) for a, b in zip(self.S, T[1:], strict=True)])
 
     def after(self, k: int, r: float, curved: float) -> float:
-        """Return a bound on the norm of the scaled error after step k; before the step it is at most r.
+        """Return a bound on the norm of the scaled error after step k.
+        Before the step, this norm is at most r.
         `curved` is a bound on the step's second derivatives, see `curvature`.
 
         It bounds |w+| for |w| <= r; inf without a bound.

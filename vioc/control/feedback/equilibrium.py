@@ -82,7 +82,9 @@ class Equilibrium:
         return self.modes.stability
 
     def __getitem__(self, name: str) -> float:
-        """Return the value of a named quantity of the state, or of the step that starts in it."""
+        """Return the value of a named quantity at the equilibrium.
+        A quantity that belongs to a step is evaluated in the step that starts there.
+        """
         return float(self.map.rollout(self.x, self.u, steps=1, warn=False)[name][0])
 
     def __repr__(self) -> str:
@@ -209,7 +211,7 @@ def equilibrium(
 def _settled(
     f: OneStepMap, x: np.ndarray, u: np.ndarray, entries: set[str], targets: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return state and input of an equilibrium near a guess, for a mechanism with contact.
+    """Return an equilibrium (x, u) near a guess, for a mechanism with contact.
     Return the guess x, u if no equilibrium is found.
 
     The equilibrium is a periodic motion of one step, found while the smoothing of contact decreases.
@@ -241,8 +243,8 @@ def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndar
 
 
 def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str], dict[str, float]]:
-    """Return the initial guess x, u of an equilibrium search, and what the search keeps fixed.
-    These are the names of fixed states and inputs, and the values of other fixed quantities by name.
+    """Return the initial guess of an equilibrium search, and what the search keeps fixed.
+    The results are x, u, the names of fixed states and inputs, and other fixed values by name.
     """
     # if errors are not differences of states, a fixed state is treated as a fixed quantity
     states = f.state_names if f.ndx == f.nx else ()
@@ -285,8 +287,9 @@ def _inputs(f: OneStepMap) -> tuple[str, ...]:
 
 
 def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float]) -> np.ndarray:
-    """Return the state (nx,) with the values of `guess` by name, some replaced by those of `hold`.
-    The values of `hold` are ignored if they define no state with the guess, e.g. because of constraints.
+    """Return the state (nx,) with the values of `guess` and `hold` by name.
+    A value in `hold` replaces that in `guess`. If no such state exists, e.g. because of constraints, the
+    values of `hold` are ignored.
     """
     guess, hold = ({n: v for n, v in d.items() if n not in _inputs(f)} for d in (guess, hold))
     try:
@@ -316,8 +319,8 @@ def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) 
 
 
 def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
-    """Return a function of residuals that are zero at an equilibrium, and its number of multipliers.
-    The constraint multipliers are variables of this function only if the map has equations of its step.
+    """Return a function of residuals that are zero at an equilibrium.
+    Return also the number of constraint multipliers among its variables.
 
     The function of w = (x, u[, multipliers]) returns residuals and their Jacobian by the error of w.
     """
@@ -355,7 +358,7 @@ def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
 
 
 def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarray:
-    """Return typical magnitudes of errors of the state, of inputs and of `extra` multipliers.
+    """Return typical magnitudes of state errors, inputs and `extra` multipliers.
     The search for an equilibrium is scaled by them, since momenta in SI units may be far from 1.
     """
     lin = f.linearize(x, u)
@@ -381,7 +384,7 @@ def _solve(
     limit: int,
 ) -> tuple[np.ndarray, int]:
     """Solve equations for the variables w by the Levenberg-Marquardt method.
-    Only the components `change` of a step of w are not zero; ``move(w, step)`` adds the step to w.
+    Only components of w with the indices `change` may change; ``move(w, step)`` adds a step to w.
 
     Returns w and the number of iterations. The undamped step is the shortest Gauss-Newton step, with norms in
     `units` of w.

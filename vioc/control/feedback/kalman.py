@@ -24,8 +24,8 @@ from vioc.runs.trajectory import Trajectory
 
 
 def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
-    """Raise ValueError unless the map of a measurement has the filter map's step length and parameters.
-    The filter's map is f.
+    """Raise ValueError unless a measurement suits the filter's map f.
+    The measurement's map must have the same step length and parameters.
     """
     check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
     for name, value in measurement.map.parameters.items():
@@ -53,7 +53,7 @@ def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray,
 
 
 def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the state's correction (n,) by a measurement, and the error covariance after it.
+    """Return the state's correction (n,) and error covariance after a measurement.
     P is the covariance before, d (ny,) the innovation: measured minus expected values, NaN if missing.
     """
     seen = ~np.isnan(d)
@@ -65,7 +65,7 @@ def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tup
 
 @dataclass(frozen=True)
 class KalmanFilter:
-    """Kalman filter with precomputed gains, whose estimates are predicted by the nonlinear map.
+    """Kalman filter with precomputed gains; the nonlinear map predicts its estimates.
 
     After a missing measurement, the covariance and gains are computed online until the covariance agrees with
     the table again.
@@ -182,7 +182,7 @@ class KalmanFilter:
 
 
 def _same(P: np.ndarray | None, table: np.ndarray) -> bool:
-    """Return True if the covariance P equals the precomputed one in `table` up to rounding.
+    """Return True if the covariance P equals the precomputed `table` up to rounding.
     Return True if P is None, too.
 
     Each element is compared relative to the standard deviations of its two errors.

@@ -241,7 +241,7 @@ class ClosedLoop:
 
     @cached_property
     def _sensors(self) -> Any:
-        """The observer's measurement, as a function of the plant's state; None without an observer."""
+        """Sensors of the observer as functions of the plant's state, or None."""
         measurement = self.observer and self.observer.measurement
         return measurement and measurement.on(self.plant)
 

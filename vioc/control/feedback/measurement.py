@@ -111,7 +111,8 @@ class Measurement:
         return _rebuild, (self.map, self.names, self._noise, wrapped, self.resolution, self._every)
 
     def check_noisy(self, what: str) -> None:
-        """Raise ValueError if a sensor has variance 0, for a caller that divides by standard deviations.
+        """Raise ValueError if a sensor has variance 0.
+        The check is for callers that divide by standard deviations.
         The message begins with the caller's name `what`.
         """
         exact = [n for n, v in zip(self.names, np.diag(self.V), strict=True) if not v > 0]
@@ -231,7 +232,8 @@ class Measurement:
         return np.where(self.wrapped, short_way(d), d)
 
     def sample(self, x: np.ndarray, rng: np.random.Generator | None, k: int = 0) -> np.ndarray:
-        """Return a measurement of the state x at sample k with random noise, rounded to the resolution.
+        """Return a noisy measurement of the state x at sample k.
+        It is rounded to the sensors' resolution.
         Without a generator `rng` there is no noise.
         """
         return self.sampled(x, None if rng is None else self.noise(rng.standard_normal(len(self.names))), k)
@@ -265,7 +267,8 @@ def root(covariance: np.ndarray) -> np.ndarray:
 
 
 def retract_jacobian(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return the derivative (nx, ndx) of retract(x, dx), the state x plus an error dx, at dx = 0.
+    """Return the derivative (nx, ndx) of retract(x, dx) with respect to dx at 0.
+    This function adds an error dx to the state x.
 
     It is computed by central differences of order 4.
     """

@@ -254,7 +254,7 @@ class MovingHorizon:
         return U, G, S, taken
 
     def _soft(self, belief: Window) -> float:
-        """Return the regularization of the defects and constraints in the search for an estimate.
+        """Return the regularization of defects and constraints in a search.
         It is small compared with the smallest positive variance of process noise and prior.
         """
         variances = np.concatenate([np.diag(self.W), np.diag(belief.prior[1])])
@@ -278,7 +278,7 @@ class MovingHorizon:
         return X, W
 
     def _data(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the measurements and the weights of their residuals, as references of the cost.
+        """Return measurements and weights of their residuals, as references of the cost.
 
         The weights are roots of V^-1. Measured angles are on the same turn as the guess.
         """

@@ -31,7 +31,8 @@ RANK = 1e-9  # smaller singular values count as zero, for conditions of norm one
 
 
 def one_manifold(f: OneStepMap) -> bool:
-    """Return True if all states of a map lie on one constraint manifold with known tangent spaces.
+    """Return True if all states of a map lie on one known constraint manifold.
+    Its tangent spaces can then be computed.
 
     False if phases have different constraints, or if velocity constraints cannot be derived from the step's
     equations.
@@ -172,7 +173,7 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
 
 
 def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return linear conditions that define the reduced tangent space at each of the states X.
+    """Return linear conditions that define the reduced tangent space at each state.
     This space consists of the errors that satisfy the constraints and affect the future motion.
 
     At each state the conditions (c, ndx) are the derivatives of the constraints by errors, and the kernel of
@@ -262,7 +263,7 @@ def _equations(f: OneStepMap) -> ca.Function | None:
 
 
 def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
-    """Return linear conditions that exclude momentum errors which do not affect the future motion.
+    """Return linear conditions that exclude momentum errors without later effect.
     The next impulses of velocity constraints cancel these errors.
 
     They are rows (1, nx) with A of A(q) dq = 0, derived from the step's equations, in which p and the

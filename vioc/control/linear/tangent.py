@@ -56,8 +56,8 @@ def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
-    """Return the gradient of a scalar expression, a symbolic direction d, and the Hessian times d.
-    Derivatives are taken with respect to the error of the state and other variables.
+    """Return gradient, symbolic direction d, and Hessian times d of an expression.
+    Derivatives of the scalar expression are with respect to the error of the state and other variables.
 
     d is (ndx + ...,). The Hessian times d is a short expression even if the Hessian is not.
     """
@@ -80,7 +80,8 @@ def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def _by_error(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX | None]:
-    """Return an expression as a function of the state's error e, the variables (e, others), and e.
+    """Return an expression as a function of the state's error e.
+    Return also the variables (e, others) of differentiation, and e.
     e is a symbol that the caller sets to zero after differentiation.
 
     If errors are differences of states, the expression is unchanged, the variables are (x, others), and the
@@ -97,7 +98,7 @@ def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
 
 
 def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
-    """Replace implicit quantities in an expression by symbols; return None if there are none.
+    """Replace implicit quantities in an expression by symbols; None if there are none.
     An implicit quantity is the solution of linear equations, for example a velocity computed from momenta.
 
     Returns `Mechanism.implicit` and the expression.

@@ -122,7 +122,8 @@ class CondensedSolver:
         return np.vstack([z[:, :n], x_start @ x0 + x]), z[:, n:]
 
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper limits of the condensed program's rows, for an initial state x0.
+        """Return lower and upper limits of the condensed program's rows.
+        They depend on the initial state x0.
         A soft constraint has one row with its lower limit, and a second row with its upper limit after the
         rows of all constraints.
         """
@@ -137,7 +138,7 @@ class CondensedSolver:
         return found / self._length
 
     def least(self, x0: np.ndarray) -> np.ndarray:
-        """Minimize the sum of squared violations of the constraints; return the violation of each.
+        """Minimize the sum of squared constraint violations; return the violations.
 
         The constraints are those of `kept`. If they are infeasible, the violations are multipliers that prove
         it, (RH 11).
@@ -151,7 +152,7 @@ class CondensedSolver:
         return self._of_rows(np.array(out["x"]).ravel()[size:])
 
     def _run(self, limits: tuple[np.ndarray, np.ndarray], free: int):
-        """Solve the condensed quadratic program by CasADi's solver, under given limits of its rows.
+        """Solve the condensed quadratic program for given limits by CasADi's solver.
         The first `free` variables are without bounds; the slacks of soft constraints follow.
 
         It is: minimize 1/2 |w|^2 + slope's under limits on A w, with the slacks s = w[free:] >= 0. Returns w,

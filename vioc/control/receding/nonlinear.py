@@ -32,7 +32,8 @@ GOOD = Status.CONVERGED, Status.ACCEPTABLE
 
 
 class Verdict(NamedTuple):
-    """Outcome of one sample of nonlinear MPC: solver status, iterations, time, and defect of the plan.
+    """Outcome of one sample of nonlinear MPC.
+    It contains solver status, iterations, time, and the largest defect of the plan.
 
     Attributes
     ----------
@@ -281,7 +282,7 @@ class NonlinearMPC(Law):
 
     @property
     def _end(self) -> int:
-        """Sample of the run at which the optimal control problem ends, for a shrinking horizon."""
+        """Sample at which the optimal control problem ends, for a shrinking horizon."""
         return self.problem.k0 + self.problem.steps
 
     def steps(self, k: int) -> tuple[int, int]:

@@ -51,7 +51,7 @@ class Prepared(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Order of constraints in the quadratic program: simple constraints first, then general ones.
+    """Order of constraints in the quadratic program: simple ones, then general ones.
     A simple constraint limits one component of the state's error or of the input, times a constant factor.
 
     Attributes

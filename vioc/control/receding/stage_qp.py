@@ -322,7 +322,7 @@ class StageQP:
 def adjoint(
     d: Data, x: np.ndarray, u: np.ndarray, y: np.ndarray, y_end: np.ndarray, cost: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the costates (N+1, nx) and the Lagrangian's gradient (N, nu) with respect to the inputs.
+    """Return costates (N+1, nx) and the Lagrangian's gradient (N, nu) by the inputs.
     y and y_end are multipliers of the constraints of all stages and of the last state.
 
     Without `cost`, the terms of the cost are omitted.
@@ -358,7 +358,7 @@ def ranges(d: Data) -> np.ndarray:
 
 
 def least(d: Data) -> float:
-    """Return the smallest positive quadratic cost of a single input at half its range in one step.
+    """Return the smallest positive cost of one input at half its range in one step.
     It serves as a scale of the cost; it is 0 if no input has a quadratic cost.
     """
     costs = 0.5 * np.einsum("kii->ki", d.H[: d.steps])[:, d.nx :] * ranges(d) ** 2

@@ -152,7 +152,7 @@ class Regulator:
 
     @property
     def equal_steps(self) -> bool:
-        """True if all steps of the reference are equally long; a `ClosedLoop` requires this."""
+        """True if all steps of the reference are equal; a `ClosedLoop` requires this."""
         h = self.reference.step_lengths
         return bool((h == h[0]).all())
 

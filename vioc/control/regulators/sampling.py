@@ -184,7 +184,9 @@ class Sampler:
 
     @property
     def _given(self) -> int:
-        """Number of states in the feedback law's argument; they are the first ones of the estimate."""
+        """Number of states in the feedback law's argument.
+        They are the first ones of the estimate.
+        """
         return getattr(self.law, "map", self.plant).nx
 
     # -- many samples -----------------------------------------------------------------------------

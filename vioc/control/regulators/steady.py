@@ -223,12 +223,12 @@ def _left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrices E and Y of reduced coordinates y = Y z of a linear system z+ = A z + B v.
+    """Return matrices E and Y of reduced coordinates y = Y z of a linear system.
     The coordinates omit the disregarded modes, which inputs cannot move and which do not settle.
 
     E (n, n - m) and Y (n - m, n) obey z = E y + X a, where a are the amplitudes of the m disregarded modes. X
-    spans an invariant subspace, A X = X F: the motion of the mechanism in these modes, which feedback on y does
-    not measure.
+    spans an invariant subspace, A X = X F: the motion of the mechanism in these modes, which feedback on y
+    does not measure.
     """
     F, W = unreached_modes(A, B)
     n, m = W.shape
@@ -271,11 +271,12 @@ def unseen_left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return bases E and X: X spans the modes that do not settle and do not appear in outputs C z.
+    """Return bases E and X of a system's state space.
+    X spans the modes that do not settle and do not appear in the outputs C z.
     E spans the orthogonal complement of X.
 
-    The modes X (n, m) obey A X = X F and C X = 0 with C (p, n). Both bases are orthonormal. The quantities with
-    Jacobian `named` must move with X.
+    The modes X (n, m) obey A X = X F and C X = 0 with C (p, n). Both bases are orthonormal. The quantities
+    with Jacobian `named` must move with X.
     """
     F, X = unreached_modes(A.T, C.T)
     what = stuck_modes(A.T, C.T, names, T)
@@ -296,7 +297,7 @@ def check_named(
     words: Words,
     what: str,
 ) -> None:
-    """Raise an error unless the quantities named in `disregard` determine the modes with basis X (n, m).
+    """Raise an error unless the disregarded modes are determined by named quantities.
 
     The named quantities have the Jacobian C (p, n). Each quantity must move with X, and together they must
     determine its columns.

@@ -199,11 +199,12 @@ class VarianceProblem:
         return VarianceDesign(K, Pi, P, *self._variances(K, P), float(dual))
 
     def least(self, multipliers: VarianceMultipliers) -> float:
-        """Return the least sum, over all gains, of the variances weighted by the multipliers.
+        """Return a lower bound, for all gains, on a weighted sum of variances.
+        The multipliers are the weights.
 
-        The result is a lower bound up to rounding. It is the cost of the regulator for these weights alone,
-        without Q and R. Inputs may then have no cost: the root Y of the cost-to-go |Y z|^2 loses the range of
-        Y B, which such inputs can cancel.
+        The bound holds to rounding. It is the cost of the regulator for these weights alone, without Q and R.
+        Inputs may then have no cost: the root Y of the cost-to-go |Y z|^2 loses the range of Y B, which such
+        inputs can cancel.
         """
         (C, at, D, when, T), N, n = self.limits, len(self.A), self.A.shape[1]
         root = np.sqrt(multipliers.mu)
@@ -395,7 +396,7 @@ class _Basis:
         return self.products(both, both)
 
     def products(self, S: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """Return the matrix with the elements tr(E_p S E_q Z), for all pairs of basis matrices E_p, E_q.
+        """Return the matrix of tr(E_p S E_q Z) for all pairs of basis matrices E_p, E_q.
         The basis matrices for mu have a single 1 on the diagonal; those for L are symmetric.
 
         S and Z are (rows + n, rows + n).

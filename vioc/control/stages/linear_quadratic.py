@@ -33,7 +33,8 @@ class LinearQuadratic:
 
 
 def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
-    """Return the symmetric block matrix [[xx, xu], [xu', uu]], such as a Hessian by (x, u).
+    """Return the symmetric block matrix [[xx, xu], [xu', uu]], e.g. a Hessian.
+    x are the states and u the inputs.
 
     Stacks of blocks give a stack of matrices.
     """
@@ -45,8 +46,9 @@ def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
 
 
 def costates(F: Any, g: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the costates p (N+1, n) of x+ = F z, z = (x, u), and the gradients g + F'p (N, q).
-    g and end are the cost's gradients by z in each stage and by the last state.
+    """Return the costates p (N+1, n) and the gradients g + F'p (N, q) of all stages.
+    The dynamics are x+ = F z with z = (x, u).
+    g are the derivatives of the stage costs by z, and `end` is that of the final cost by the last state.
 
     The adjoint recursion is p_N = end, p_k = g_x + F_x' p_k+1; the p in g + F'p belongs to the next sample.
 

@@ -42,7 +42,7 @@ class NoMinimum(Exception):
 
     @property
     def least(self) -> float:
-        """Smallest eigenvalue of the stage's Hessian by its inputs; nan if the Hessian is not finite."""
+        """Smallest eigenvalue of the Hessian by the inputs; nan if that is not finite."""
         return float(np.linalg.eigvalsh(self.hessian)[0]) if np.isfinite(self.hessian).all() else np.nan
 
 
@@ -166,6 +166,7 @@ class Recursion:
 
     def _softened(self, k: int, P: np.ndarray, one: np.ndarray) -> np.ndarray:
         """Return the cost-to-go matrix T = P (I + D P)^-1 under regularized dynamics.
+        It replaces the cost-to-go matrix P.
         D is diagonal: delta for regularized states, 0 for rigid ones. `one` is an identity matrix.
         """
         e, soft = len(one), self._soft
@@ -224,8 +225,8 @@ class Recursion:
 
     @cached_property
     def _closed(self) -> tuple[np.ndarray, np.ndarray]:
-        """Closed-loop matrices A - B K (N, n, n) of all stages, and (I - D T) (A - B K).
-        The second ones are those of regularized dynamics, with D and T as in `_softened`.
+        """Closed-loop matrices of all stages: A - B K (N, n, n), and (I - D T) (A - B K).
+        The latter are those of regularized dynamics, with the D and T of `_softened`.
         """
         n, e = self.n, self._elastic
         free = self._F[:, :, :n] - self._F[:, :, n:] @ self.gains
@@ -278,7 +279,7 @@ def chain_source() -> str:
 
 def stage_source() -> str:
     """Return the C code of the Riccati recursion's step for one stage (riccati.c).
-    Programs include it that loop over the stages in C code of their own.
+    It is included in C programs that contain the loop over the stages.
     """
     return Path(__file__).with_name("riccati.c").read_text("utf-8")
 
