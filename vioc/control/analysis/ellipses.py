@@ -66,7 +66,7 @@ def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.
 
 
 def project(M: np.ndarray, pair: list[int]) -> np.ndarray:
-    """Return semi-axes of the ellipsoid {M w: |w| <= 1} projected to two coordinates.
+    """Return semi-axes of the projection of {M w: |w| <= 1} to two coordinates.
     They are the columns of a (2, 2) array; `pair` are the indices of the coordinates.
     """
     return _axes(M[pair])

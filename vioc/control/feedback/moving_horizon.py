@@ -350,7 +350,7 @@ def slim_root(covariance: np.ndarray) -> np.ndarray:
 
 
 def _failure(search: Interior) -> str:
-    """Return the reason why a search yielded no estimate, or "" if it yielded one."""
+    """Return why an interior-point search yielded no estimate, or "" if it did."""
     point, level = search.now.point, search.level
     if search.status in (Status.CONVERGED, Status.ACCEPTABLE):
         return ""

@@ -391,7 +391,7 @@ class _Loops:
 
 
 def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pseudo-inverse of the Hessian `metric`, and the roots of its diagonal.
+    """Return the pseudo-inverse of a Hessian `metric`, and the roots of its diagonal.
     The Hessian is scaled to a unit diagonal by these roots, inverted and scaled back.
 
     Without scaling, gains of momenta would be negligible beside those of angles, and would not change.
