@@ -246,7 +246,7 @@ class LinearMPC(Law):
 
     def _take_over(self, d: Data, k: int, n: int) -> float:
         """Set the cost and dynamics terms for the end of the reference trajectory.
-        A constant reference follows there; the terms are 0 unless the horizon contains it. Return
+        A constant reference follows there; the terms are 0 unless the horizon contains that end. Return
         the constant term of the cost.
 
         The weight P becomes Qf. Later steps have the cost z'Pz for the error z from the constant state if no
