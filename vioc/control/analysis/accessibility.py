@@ -47,7 +47,7 @@ class Bracket:
 
     @property
     def bad(self) -> bool:
-        """True if the bracket may obstruct local controllability (Sussmann: bad).
+        """True if the bracket may obstruct local controllability ("bad" for Sussmann).
         It contains the drift f0 an odd number of times and every input an even number of times.
         """
         return self.degrees[0] % 2 == 1 and not any(d % 2 for d in self.degrees[1:])
@@ -327,7 +327,8 @@ def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> 
 def _obstructions(
     brackets: list[Bracket], n: int, theta: float, tolerance: float, size: float, rank: int
 ) -> tuple[str, ...]:
-    """Return the Lie brackets that may obstruct local controllability (Sussmann).
+    """Return the Lie brackets that may obstruct local controllability.
+    The criterion is Sussmann's theorem.
 
     They are bad brackets that are not neutralized: their symmetrized values are not in the span of the
     brackets of lower weighted degree. Bad brackets longer than `brackets` are included, unless brackets of

@@ -53,7 +53,7 @@ class Attraction:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % confidence interval of the attracted fraction of the region (Wilson)."""
+        """Wilson's 95 % confidence interval of the attracted fraction of the region."""
         n, p, z = len(self.caught), self.fraction, CONFIDENCE
         center = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))

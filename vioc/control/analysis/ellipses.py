@@ -19,7 +19,8 @@ SEEN = 1e-8  # component of an unobservable direction in the plane that counts a
 
 
 def semi_axes(structure: Structure, first: str, second: str, section: bool = False) -> np.ndarray:
-    """Return the semi-axes of a Gramian's ellipse in the plane of two state errors.
+    """Return the semi-axes of the ellipse of two state errors for unit energy.
+    It contains errors reached with input energy <= 1 or, for observability, errors with output energy <= 1.
 
     They are the columns of a (2, 2) array. With `section`, all other errors are 0.
 
@@ -48,7 +49,7 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Return a square-root factor M of an estimation error's covariance M M'.
-    The covariance is the inverse of an observability Gramian, on the observable directions.
+    In the observable directions the covariance is the inverse of the observability Gramian, else 0.
 
     M is (ndx, rank). The observable errors M w, |w| <= 1, have at most unit output energy; unobservable
     errors may be added.
@@ -65,7 +66,7 @@ def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.
 
 
 def project(M: np.ndarray, pair: list[int]) -> np.ndarray:
-    """Return semi-axes of the ellipsoid {M w: |w| <= 1} projected to two coordinates.
+    """Return semi-axes of the projection of {M w: |w| <= 1} to two coordinates.
     They are the columns of a (2, 2) array; `pair` are the indices of the coordinates.
     """
     return _axes(M[pair])

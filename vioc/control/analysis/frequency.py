@@ -82,6 +82,7 @@ class FrequencyResponse:
 
     def singular_values(self, scales: Any = 1.0, input_scales: Any = 1.0) -> np.ndarray:
         """Return the singular values of the response at each frequency, the largest first.
+        Outputs and inputs are divided by `scales` and `input_scales`.
 
         The shape is (n, min(p, m)).
 
@@ -184,7 +185,7 @@ def transfer(A: np.ndarray, B: np.ndarray, C: np.ndarray, turns: np.ndarray) -> 
 
 
 def _grid(A: np.ndarray, dt: float) -> np.ndarray:
-    """Return frequencies over four decades below Nyquist, denser near resonances."""
+    """Return frequencies in four decades up to Nyquist's, denser near resonances."""
     top = 0.5 / dt
     poles = np.linalg.eigvals(A)
     peaks = np.abs(np.angle(poles[np.abs(poles) > 1e-6])) / (2 * np.pi * dt)

@@ -135,7 +135,6 @@ def _fabs(a: Interval) -> Interval:
 
 def _wave(function: Callable, peak: float) -> Callable[[Interval], Interval]:
     """Return a function that encloses the values of a sine or cosine over an interval.
-
     The sine or cosine is 1 at `peak` plus whole turns, and -1 half a turn later.
     """
 

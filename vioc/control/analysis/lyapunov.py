@@ -63,7 +63,7 @@ class LyapunovLevel:
     @property
     def reach(self) -> dict[str, float]:
         """Largest magnitude of each error of the state in the level set z'Pz <= level.
-        It is the root of level times the diagonal entry of the inverse of P.
+        It is sqrt(level M_ii) for error i, where M is the inverse of P.
         """
         span = np.sqrt(self.level * np.diag(np.linalg.inv(self.P)))
         return {n: float(s) for n, s in zip(self.names, span, strict=True)}
@@ -75,10 +75,9 @@ class LyapunovLevel:
         return np.linalg.solve(np.linalg.cholesky(self.P).T, w)
 
     def ellipse(self, first: str, second: str, points: int = 200) -> np.ndarray:
-        """Return the boundary (points, 2) of the level set of the Lyapunov function.
-        It is the boundary in the plane of two errors of the state.
-
-        All other errors are 0.
+        """Return boundary points (points, 2) of the level set {V <= level}.
+        V is the Lyapunov function.
+        The set is cut with the plane of two state errors: all other errors are 0.
         """
         i = [self.names.index(meaning(name, self.names, "ellipse")) for name in (first, second)]
         L = np.linalg.cholesky(self.P[np.ix_(i, i)])
@@ -181,9 +180,10 @@ class _Decrease:
         self.inverse = np.linalg.inv(self.L.T)
 
     def increases(self, w: np.ndarray) -> bool:
-        """Return True if the Lyapunov function V does not decrease over a step.
+        """Return True if the Lyapunov function V = |w|^2 does not decrease in a step.
+        The step begins at the scaled error w of the state.
 
-        The step begins at z = L^-T w. Return True also if the step fails.
+        The step begins at the error z = L^-T w of the state. Return True also if the step fails.
         """
         z = self.inverse @ w
         try:
@@ -196,8 +196,8 @@ class _Decrease:
         return not bool(value @ value < w @ w)
 
     def radius(self, direction: np.ndarray, far: float) -> float:
-        """Return the first radius in a direction at which V does not decrease over a step.
-        V is the Lyapunov function of the closed loop.
+        """Return the smallest |w| in a given direction at which V does not decrease.
+        V is the Lyapunov function of the closed loop, and w its scaled error.
 
         The result has a relative accuracy of 1e-4, and is inf if it exceeds `far`. Radii of a geometric
         sequence are tried, then bisected: a violation between two of them can be missed.

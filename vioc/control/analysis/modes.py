@@ -133,7 +133,7 @@ class Modes:
 
 def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any = None) -> Modes:
     """Return frequencies, damping and shapes of small motions about an equilibrium.
-    They are those of the map, not of the continuous mechanism.
+    These are the modes of the discrete-time map, not of the continuous mechanism.
 
     Parameters
     ----------
@@ -230,8 +230,8 @@ def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> 
 
 
 def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
-    """Return the errors of the state that no force restores, and the number of drifts.
-    A drift is a motion at a constant rate.
+    """Return the names of states whose errors stay constant, and the number of drifts.
+    Such errors are eigenvectors of A for the eigenvalue 1. A drift is an error that grows at a constant rate.
     """
     if not len(A):
         return (), 0

@@ -179,7 +179,8 @@ def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
 def reached(
     A: Sequence[np.ndarray] | np.ndarray, B: Sequence[np.ndarray] | np.ndarray, tolerance: float = TOLERANCE
 ) -> Subspace:
-    """Return the subspace of last states that inputs along a trajectory can reach.
+    """Return the subspace of final states that inputs can reach.
+    The linear system is time-varying, as along a trajectory.
 
     It is R_N of R_{k+1} = A_k R_k + im B_k, R_0 = 0.
 
@@ -306,10 +307,9 @@ def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
 
 
 def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the uncontrollable modes that do not decay.
-    They are W'z with an orthonormal basis W; the matrix F of their dynamics is returned first.
-
-    W'A = F W' and W'B = 0.
+    """Return F and W of the uncontrollable modes that do not decay.
+    They obey W'A = F W' and W'B = 0.
+    The amplitudes a = W'z of these modes have the dynamics a+ = F a.
 
     Returns
     -------

@@ -98,7 +98,7 @@ class Structure:
 
     @property
     def complete(self) -> bool:
-        """True if all directions are controllable, or observable."""
+        """True if all directions are controllable (observable if `what` says so)."""
         return self.rank == self.size
 
     @property
@@ -120,7 +120,9 @@ class Structure:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Fraction of each state that is uncontrollable or unobservable, from 0 to 1."""
+        """Fraction of each state's error in uncontrollable or unobservable directions.
+        The values are from 0 to 1.
+        """
         Q, N = self._scaled
         whole = np.linalg.norm(Q, axis=1) ** 2
         lost = np.linalg.norm(Q @ N, axis=1) ** 2
@@ -176,7 +178,7 @@ class Structure:
         return self._directions[::-1][:count]
 
     def steer(self, target: Mapping[str, float] | Any) -> Steering:
-        """Return the inputs of least energy that change the last state by `target`.
+        """Return the input changes of least energy that move the final state by `target`.
 
         Only reports on controllability have this method.
 
@@ -199,7 +201,7 @@ class Structure:
         return Steering(energy, u @ self._root.T, self.basis @ missed)
 
     def energy(self, target: Mapping[str, float] | Any) -> float:
-        """Return the least input energy that changes the last state by `target`.
+        """Return the least energy of input changes that move the final state by `target`.
         The energy is the sum of u'Ru over all steps.
 
         The inputs are those of `steer`.
@@ -209,25 +211,28 @@ class Structure:
     def ellipse(
         self, first: str, second: str, *, level: float = 1.0, section: bool = False, points: int = 200
     ) -> np.ndarray:
-        """Return points (points, 2) of the Gramian's ellipse in the plane of two errors.
+        """Return points (points, 2) of the ellipse of two state errors for a given energy.
+        It contains errors reached with input energy up to `level` or, for observability, errors with output
+        energy up to `level`.
 
-        The result is (points, 2), in SI units. For controllability the ellipse contains the states reached
-        with energy `level`, for observability the errors with at most that output energy; ValueError if a
-        part of the two is unobservable. Other errors are free, or 0 in a `section`.
+        The result is (points, 2), in SI units. Raises ValueError if a part of the two errors is unobservable.
+        Other errors are free, or 0 in a `section`.
         """
         return boundary(semi_axes(self, first, second, section) * np.sqrt(level), points)
 
     def plot(self, first: str, second: str, *, level: float = 1.0, ax: Any = None) -> Any:
-        """Plot the ellipsoid of the Gramian in the plane of two states; return the axes."""
+        """Plot the ellipse of two state errors for energy `level`; return the axes.
+        See `ellipse`; the projection is solid, the section dashed.
+        """
         return plots().plot_gramian(self, first, second, level=level, ax=ax)
 
     @property
     def _scaled(self) -> tuple[np.ndarray, np.ndarray]:
-        """Orthonormal basis of the tangent space, and the lost directions in it.
-        The lost directions are the uncontrollable or unobservable ones.
+        """Orthonormal bases of the tangent space, and of its uncontrollable directions.
+        For observability the latter are the unobservable directions.
 
-        Errors are in units of `scales`. The first matrix Q (ndx, r) is the basis, the columns of the second,
-        N (r, lost), are the lost directions.
+        Errors are in units of `scales`. The first matrix Q (ndx, r) is the basis; the columns of the second,
+        N (r, lost), are the uncontrollable or unobservable directions in it.
         """
         Q = orth(self.basis / self.scales[:, None], rcond=1e-13)
         if self.what == "controllable":

@@ -53,7 +53,7 @@ class Tube:
         return np.sqrt(self.level * np.linalg.inv(self.P)[:, i, i])
 
     def value(self, k: int, x: np.ndarray) -> np.ndarray:
-        """Return z'P_k z over the level at given states: at most 1 inside the tube.
+        """Return z'P_k z / level_k for given states: at most 1 inside the tube.
         z are the deviations of the states x (..., nx) from the tube's centre at sample k.
         """
         z = self.map.difference(np.broadcast_to(self.x[k], np.shape(x)), x)
@@ -262,7 +262,8 @@ class _Steps:
 
     def after(self, k: int, r: float, curved: float) -> float:
         """Return a bound on the norm of the scaled error after step k.
-        The norm before the step is at most r.
+        Before the step, this norm is at most r.
+        `curved` is a bound on the step's second derivatives, see `curvature`.
 
         It bounds |w+| for |w| <= r; inf without a bound.
         """

@@ -63,9 +63,10 @@ class ConfigurationObserver:
 
     def state(self, q0: Any, q1: Any, u: Any = None, k: int = 1) -> np.ndarray:
         """Return the state at sample k from two successive configurations.
+        q0 is the configuration at sample k - 1, q1 that at sample k.
 
-        q0 is at k - 1, q1 at k, and u is the input of step k - 1. Shapes (nq,), (nq,), (nu,) -> (nx,). Angles
-        in the map's ``wrap`` may jump by turns from q0 to q1.
+        u is the input of step k - 1. Shapes (nq,), (nq,), (nu,) -> (nx,). Angles in the map's ``wrap`` may
+        jump by turns from q0 to q1.
         """
         f, nq = self.map, len(self.map.mechanism.configurations)
         q0, q1 = (check_array(q, (nq,), "configuration", f.state_names[:nq]) for q in (q0, q1))

@@ -52,7 +52,9 @@ class Covariance:
         return np.sqrt(np.maximum(variance, 0.0))
 
     def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot quantities of the state with two standard deviations; return the axes."""
+        """Plot quantities of the state with bands of two standard deviations.
+        Return the axes.
+        """
         return plots().plot_covariance(self, *names, ax=ax)
 
     def __repr__(self) -> str:

@@ -38,7 +38,7 @@ Equations = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 @dataclass(frozen=True)
 class Equilibrium:
     """Equilibrium of a map: state and input with f(x, u) = x.
-    It can be an argument of `dlqr`, for a regulator.
+    The function `dlqr` accepts it and returns a linear-quadratic regulator about it.
 
     Attributes
     ----------
@@ -82,7 +82,9 @@ class Equilibrium:
         return self.modes.stability
 
     def __getitem__(self, name: str) -> float:
-        """Return the value of a named quantity at the equilibrium or in the step from it."""
+        """Return the value of a named quantity at the equilibrium.
+        A quantity that belongs to a step is evaluated in the step that starts there.
+        """
         return float(self.map.rollout(self.x, self.u, steps=1, warn=False)[name][0])
 
     def __repr__(self) -> str:
@@ -102,7 +104,9 @@ class Equilibrium:
 
 
 def _shown(pairs: list[tuple[str, float]]) -> list[str]:
-    """Return texts "name = value" of the first pairs, and the number of other pairs."""
+    """Return the texts "name = value" of at most `SHOWN` pairs.
+    The last text is the number of omitted pairs, if there are any.
+    """
     plain = zip((n for n, _ in pairs), without_noise([v for _, v in pairs]), strict=True)
     more = [f"{len(pairs) - SHOWN} more"] if len(pairs) > SHOWN else []
     return [f"{n} = {v:.6g}" for n, v in [*plain][:SHOWN]] + more
@@ -207,8 +211,8 @@ def equilibrium(
 def _settled(
     f: OneStepMap, x: np.ndarray, u: np.ndarray, entries: set[str], targets: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return an equilibrium with contact near a guess.
-    Return the guess if none is found.
+    """Return an equilibrium (x, u) near a guess, for a mechanism with contact.
+    Return the guess x, u if no equilibrium is found.
 
     The equilibrium is a periodic motion of one step, found while the smoothing of contact decreases.
     """
@@ -239,9 +243,8 @@ def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndar
 
 
 def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str], dict[str, float]]:
-    """Return the initial guess of an equilibrium search and the fixed values.
-
-    Returns x, u, the names of fixed states and inputs, and the values of other fixed quantities by name.
+    """Return the initial guess of an equilibrium search, and what is kept fixed.
+    The results are x, u, the names of fixed states and inputs, and other fixed values by name.
     """
     # if errors are not differences of states, a fixed state is treated as a fixed quantity
     states = f.state_names if f.ndx == f.nx else ()
@@ -284,8 +287,9 @@ def _inputs(f: OneStepMap) -> tuple[str, ...]:
 
 
 def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float]) -> np.ndarray:
-    """Return the guessed state, in which fixed values replace guessed ones.
-    Return the guess unchanged if no such state exists.
+    """Return the state (nx,) with the values of `guess` and `hold` by name.
+    A value in `hold` replaces that in `guess`. If no such state exists, e.g. because of constraints, the
+    values of `hold` are ignored.
     """
     guess, hold = ({n: v for n, v in d.items() if n not in _inputs(f)} for d in (guess, hold))
     try:
@@ -315,8 +319,8 @@ def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) 
 
 
 def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
-    """Return the function of the residuals that are zero at an equilibrium.
-    The number of multipliers among its variables is returned, too.
+    """Return a function of residuals that are zero at an equilibrium.
+    Return also the number of constraint multipliers among its variables.
 
     The function of w = (x, u[, multipliers]) returns residuals and their Jacobian by the error of w.
     """
@@ -354,8 +358,8 @@ def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
 
 
 def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarray:
-    """Return typical sizes of errors, inputs and multipliers, which scale the search.
-    They help if momenta in SI units are far from 1.
+    """Return typical magnitudes of state errors, inputs and `extra` multipliers.
+    The search for an equilibrium is scaled by them, since momenta in SI units may be far from 1.
     """
     lin = f.linearize(x, u)
     errors = natural_units(lin.A)
@@ -379,7 +383,8 @@ def _solve(
     units: np.ndarray,
     limit: int,
 ) -> tuple[np.ndarray, int]:
-    """Solve equations by the Levenberg-Marquardt method.
+    """Solve equations for the variables w by the Levenberg-Marquardt method.
+    Only components of w with the indices `change` may change; ``move(w, step)`` adds a step to w.
 
     Returns w and the number of iterations. The undamped step is the shortest Gauss-Newton step, with norms in
     `units` of w.

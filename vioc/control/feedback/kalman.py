@@ -24,8 +24,8 @@ from vioc.runs.trajectory import Trajectory
 
 
 def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
-    """Raise ValueError unless sensors have the step length and parameters of a map.
-    The map is that of the filter.
+    """Raise ValueError unless a measurement suits the filter's map f.
+    The measurement's map must have the same step length and parameters.
     """
     check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
     for name, value in measurement.map.parameters.items():
@@ -53,10 +53,8 @@ def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray,
 
 
 def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the correction of the state by a measurement.
-    The covariance after the measurement is returned, too.
-
-    d (ny,) is the innovation, NaN where a measurement is missing; the correction is (n,).
+    """Return the state's correction (n,) and error covariance after a measurement.
+    P is the covariance before, d (ny,) the innovation: measured minus expected values, NaN if missing.
     """
     seen = ~np.isnan(d)
     if not seen.all():
@@ -67,7 +65,7 @@ def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tup
 
 @dataclass(frozen=True)
 class KalmanFilter:
-    """Kalman filter with precomputed gains; the map predicts the estimated states.
+    """Kalman filter with precomputed gains; the nonlinear map predicts its estimates.
 
     After a missing measurement, the covariance and gains are computed online until the covariance agrees with
     the table again.
@@ -106,7 +104,9 @@ class KalmanFilter:
     disregarded: tuple[str, ...] = ()
 
     def start(self, x: np.ndarray, P: Any = None) -> Estimate:
-        """Return the estimate before the first measurement, with the filter's covariance."""
+        """Return the estimate with state x before the first measurement.
+        Its covariance is the precomputed one; the argument P is ignored.
+        """
         return Estimate(self.map.check_state(x, "estimate"), self.before[0])
 
     def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
@@ -181,7 +181,8 @@ class KalmanFilter:
 
 
 def _same(P: np.ndarray | None, table: np.ndarray) -> bool:
-    """Return True if a covariance equals a tabulated one up to rounding.
+    """Return True if the covariance P equals the precomputed `table` up to rounding.
+    Return True if P is None, too.
 
     Each element is compared relative to the standard deviations of its two errors.
     """

@@ -57,7 +57,7 @@ class LoopRun(AsTrajectory):
 
     @property
     def errors(self) -> np.ndarray:
-        """Estimation errors (N, ndx): difference(truth, estimate) of the plant's states."""
+        """Estimated minus true states of the plant (N, ndx), as errors of the state."""
         f = self.trajectory.map
         return f.difference(self.trajectory.x[:-1], self.estimates[:, : f.nx])
 
@@ -235,13 +235,13 @@ class ClosedLoop:
 
     @property
     def x(self) -> np.ndarray | None:
-        """Final set point of the feedback: a state (nx,) of the plant, or None."""
+        """Constant state (nx,) of the plant to which the law finally regulates, or None."""
         x, f = getattr(as_law(self.law), "x", None), self.plant
         return x if x is None or len(x) == f.nx else f.join(x) if len(x) < f.nx else x[: f.nx]  # type: ignore[attr-defined]
 
     @cached_property
     def _sensors(self) -> Any:
-        """Sensors of the observer for the plant, instead of for the observer's own map."""
+        """Sensors of the observer as functions of the plant's state, or None."""
         measurement = self.observer and self.observer.measurement
         return measurement and measurement.on(self.plant)
 

@@ -112,7 +112,8 @@ class Measurement:
 
     def check_noisy(self, what: str) -> None:
         """Raise ValueError if a sensor has variance 0.
-        The caller `what`, such as an estimator, divides residuals by standard deviations.
+        The check is for callers that divide by standard deviations.
+        The message begins with the caller's name `what`.
         """
         exact = [n for n, v in zip(self.names, np.diag(self.V), strict=True) if not v > 0]
         if exact:
@@ -164,14 +165,14 @@ class Measurement:
 
     @property
     def key(self) -> tuple:
-        """Identifier of these sensors without their covariance.
-        Functions built for sensors with equal identifiers are reused.
+        """Names, wrapped angles and resolution of the measured quantities, as a key.
+        A compiled function is shared by measurements with equal keys, whose covariances may differ.
         """
         return self.names, *self.wrapped.tolist(), *self.resolution.tolist()
 
     @property
     def formula(self) -> ca.Function:
-        """CasADi function (x, parameters) -> measurement g(x) and its Jacobian."""
+        """CasADi function (x, parameters) -> measurement g(x) and its Jacobian by x."""
         s, g = self.map.symbols, ca.densify(self.expression)
         return ca.Function("g", [s.x, s.parameters], [g, ca.densify(ca.jacobian(g, s.x))])
 
@@ -231,9 +232,9 @@ class Measurement:
         return np.where(self.wrapped, short_way(d), d)
 
     def sample(self, x: np.ndarray, rng: np.random.Generator | None, k: int = 0) -> np.ndarray:
-        """Return a random measurement of the state x at sample k, rounded to counts.
-
-        Without a generator there is no noise.
+        """Return a noisy measurement of the state x at sample k.
+        It is rounded to the sensors' resolution.
+        Without a generator `rng` there is no noise.
         """
         return self.sampled(x, None if rng is None else self.noise(rng.standard_normal(len(self.names))), k)
 
@@ -257,7 +258,7 @@ class Measurement:
 
 
 def root(covariance: np.ndarray) -> np.ndarray:
-    """Return a square root G, G G' = P, of a covariance P that may be singular.
+    """Return a square root G of a covariance matrix P = G G', which may be singular.
 
     G times independent standard normal numbers is a random sample with this covariance.
     """
@@ -266,9 +267,10 @@ def root(covariance: np.ndarray) -> np.ndarray:
 
 
 def retract_jacobian(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return the Jacobian of the state with respect to its error.
+    """Return the derivative (nx, ndx) of retract(x, dx) with respect to dx at 0.
+    This function adds an error dx to the state x.
 
-    It is D_dx retract(x, dx) (nx, ndx), by central differences of order 4.
+    It is computed by central differences of order 4.
     """
     columns = []
     for e in np.eye(f.ndx):

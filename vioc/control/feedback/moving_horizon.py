@@ -254,14 +254,15 @@ class MovingHorizon:
         return U, G, S, taken
 
     def _soft(self, belief: Window) -> float:
-        """Return the regularization of the search for an estimate.
-        It is small compared with the smallest variance of process noise and prior.
+        """Return the regularization of defects and constraints in a search.
+        It is small compared with the smallest positive variance of process noise and prior.
         """
         variances = np.concatenate([np.diag(self.W), np.diag(belief.prior[1])])
         return min(SOFT, SOFTER * float(variances[variances > 0].min(initial=np.inf)))
 
     def _guess(self, belief: Window, c: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the solution at the previous sample, shifted by one, as the next guess.
+        """Return guesses of states and noise for a window of c measurements.
+        They are the estimates at the previous sample, moved by one sample, or constant if there are none.
 
         The noise of step 0 leads from the prior to the first state.
         """
@@ -277,7 +278,7 @@ class MovingHorizon:
         return X, W
 
     def _data(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the references of the cost: measurements and weights of their residuals.
+        """Return measurements and weights of their residuals, as references of the cost.
 
         The weights are roots of V^-1. Measured angles are on the same turn as the guess.
         """
@@ -292,7 +293,9 @@ class MovingHorizon:
         return y, np.swapaxes(R, 1, 2).reshape(M + 1, ny * ny)  # matrices in column order
 
     def _shifted(self, y: np.ndarray) -> np.ndarray:
-        """Return the multipliers of the constraints, shifted by one sample."""
+        """Return the multipliers y of the constraints in the window, moved by one sample.
+        The last sample's multipliers are repeated.
+        """
         n = self.horizon * self._rows.m
         path = y[:n].reshape(self.horizon, self._rows.m)
         return np.concatenate([path[1:].ravel(), path[-1], y[n:]])
@@ -347,7 +350,7 @@ def slim_root(covariance: np.ndarray) -> np.ndarray:
 
 
 def _failure(search: Interior) -> str:
-    """Return the reason why a search yielded no estimate, or "" if it yielded one."""
+    """Return why an interior-point search yielded no estimate, or "" if it did."""
     point, level = search.now.point, search.level
     if search.status in (Status.CONVERGED, Status.ACCEPTABLE):
         return ""

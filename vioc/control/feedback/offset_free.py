@@ -32,10 +32,11 @@ class SteadyTarget(NamedTuple):
 
 
 class OffsetFree(Law):
-    """Feedback law about a target that compensates estimated disturbances.
+    """Feedback law u = u_t - K difference(x_t, x^) about a target (x_t, u_t).
+    x^ is the estimated state. The target compensates the estimated disturbances, so that they cause no
+    steady-state error.
 
-    The law is u = u_t - K difference(x_t, x^); the target (x_t, u_t) is an equilibrium under the estimated
-    disturbances.
+    With `hold` the target is an equilibrium under the estimated disturbances.
 
     Parameters
     ----------
@@ -106,7 +107,8 @@ class OffsetFree(Law):
         return self.apply(k, np.asarray(x, float), self.start())[0]
 
     def _next(self, at: SteadyTarget, constants: np.ndarray) -> SteadyTarget:
-        """Return the target state and input at the next sample, by one Gauss-Newton step.
+        """Return the next target state and input, by one Gauss-Newton step.
+        The step starts at the target `at`; `constants` are the estimated disturbances, parameters and biases.
 
         At the target a step keeps the state, and the named quantities equal their reference. The step is the
         shortest one. See (OF 2).

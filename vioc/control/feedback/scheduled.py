@@ -174,7 +174,7 @@ class LimitedLaw(Law):
 
     @property
     def x(self) -> np.ndarray | None:
-        """Final set point of the feedback: a state (nx,), or None."""
+        """Constant state (nx,) to which the limited law finally regulates, or None."""
         return getattr(self.law, "x", None)
 
     def formula(self) -> LawFormula | None:

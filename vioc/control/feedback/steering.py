@@ -74,11 +74,13 @@ class SteeredCovariance:
         return self.regulator.as_law()
 
     def std(self, name: str) -> np.ndarray:
-        """Return the standard deviation (N+1,) of a quantity of the state or an error."""
+        """Return the standard deviation (N+1,) of a named quantity or error of the state."""
         return self.spread.std(name)
 
     def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot quantities of the state with two standard deviations; return the axes."""
+        """Plot quantities of the state with bands of two standard deviations.
+        Return the axes.
+        """
         return self.spread.plot(*names, ax=ax)
 
     def __repr__(self) -> str:

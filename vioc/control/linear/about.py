@@ -15,7 +15,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 def states_at_rest(f: OneStepMap, x: np.ndarray) -> list[tuple[str, float]]:
-    """Return the states of an equilibrium by name, for printing.
+    """Return (name, value) of the states x (nx,) that a printed equilibrium shows.
 
     Momenta are omitted if there are constraints: at rest they are half the constraint impulses.
     """
@@ -51,7 +51,8 @@ def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.nda
 
 
 def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
-    """Check that a trajectory belongs to a map; return the map with its step length.
+    """Check that a trajectory is one of the map f.
+    Return f with the trajectory's step length.
 
     If the trajectory's steps are not equal, the result is the map itself.
 

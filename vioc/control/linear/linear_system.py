@@ -83,8 +83,6 @@ class LinearSystem:
         These are idle directions (see `tangent_basis`): errors of the state that no step uses.
 
         Such outputs would be zero in the coordinates.
-
-        These are idle directions (`tangent_basis`); such outputs would be zero in the coordinates.
         """
         if not self.manifold:
             return
@@ -172,7 +170,9 @@ def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.nda
 
 
 def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
-    """Return a mask (n, m) of derivatives that are 0 or rounding noise at all steps."""
+    """Return a mask (n, m) of derivatives that are 0 or rounding noise at all N steps.
+    `first` (N, n, m) are the derivatives, `others` those for slightly different step lengths.
+    """
     size = np.abs(first).max(axis=0)
     change = np.max([np.abs(other - first).max(axis=0) for other in others], axis=0)
     return np.asarray((change > SMOOTH * size) | (size == 0))

@@ -31,7 +31,8 @@ RANK = 1e-9  # smaller singular values count as zero, for conditions of norm one
 
 
 def one_manifold(f: OneStepMap) -> bool:
-    """Return True if the map has a single known constraint manifold.
+    """Return True if all states of a map lie on one known constraint manifold.
+    Its tangent spaces can then be computed.
 
     False if phases have different constraints, or if velocity constraints cannot be derived from the step's
     equations.
@@ -172,8 +173,8 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
 
 
 def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return linear conditions that define the reduced tangent space at given states.
-    Its errors satisfy the constraints and affect the future motion.
+    """Return linear conditions that define the reduced tangent space at each state.
+    This space consists of the errors that satisfy the constraints and affect the future motion.
 
     At each state the conditions (c, ndx) are the derivatives of the constraints by errors, and the kernel of
     A among errors that satisfy them. Idle directions, returned second, span the part of that kernel that has
@@ -262,8 +263,8 @@ def _equations(f: OneStepMap) -> ca.Function | None:
 
 
 def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
-    """Return linear conditions that exclude errors of momenta without effect.
-    The impulses of velocity constraints absorb these errors.
+    """Return linear conditions that exclude momentum errors without later effect.
+    The next impulses of velocity constraints cancel these errors.
 
     They are rows (1, nx) with A of A(q) dq = 0, derived from the step's equations, in which p and the
     impulses are added to each other.

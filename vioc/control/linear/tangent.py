@@ -56,14 +56,10 @@ def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
-    """Return gradient and Hessian-vector product of a scalar expression.
-    Derivatives are taken with respect to the error of the state and other variables.
+    """Return gradient, symbolic direction d, and Hessian times d of an expression.
+    Derivatives of the scalar expression are with respect to the error of the state and other variables.
 
-    Returns the gradient, the symbols of a direction d (ndx + ...,), and the Hessian times d, which is a short
-    expression even if the Hessian is not.
-
-    Derivatives are taken by the state's error and other variables. Returns the gradient, the symbols of a
-    direction d (ndx + ...,), and the Hessian times d, which is a short expression even if the Hessian is not.
+    d is (ndx + ...,). The Hessian times d is a short expression even if the Hessian is not.
     """
     moved, by, e = _by_error(f, scalar, *others)
     d = ca.SX.sym("d", by.numel())
@@ -84,11 +80,12 @@ def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def _by_error(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX | None]:
-    """Return an expression as a function of the state's error.
-    The variables of differentiation are returned, too.
+    """Return an expression as a function of the state's error e.
+    Return also the variables (e, others) of differentiation, and e.
+    e is a symbol that the caller sets to zero after differentiation.
 
-    The third value is the symbol of the error, which is to be set to zero after differentiation, or None if
-    errors are differences of states.
+    If errors are differences of states, the expression is unchanged, the variables are (x, others), and the
+    third value is None.
     """
     if f.ndx == f.nx:
         return expression, ca.vertcat(f.symbols.x, *others), None
@@ -101,8 +98,8 @@ def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
 
 
 def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
-    """Replace implicit quantities in an expression by symbols.
-    They solve linear equations, such as velocities given momenta; return None if there are none.
+    """Replace implicit quantities in an expression by symbols; None if there are none.
+    An implicit quantity is the solution of linear equations, for example a velocity computed from momenta.
 
     Returns `Mechanism.implicit` and the expression.
     """
@@ -112,8 +109,8 @@ def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
 
 
 def _first(inner: Implicit, by: ca.SX) -> ca.SX:
-    """Return the Jacobian of implicit quantities with respect to the state.
-    These quantities solve linear equations, such as velocities given momenta.
+    """Return the Jacobian of implicit quantities with respect to the variables `by`.
+    An implicit quantity is the solution of linear equations, for example a velocity computed from momenta.
     """
     F = inner.first()
     return ca.horzcat(F, ca.SX(F.shape[0], by.numel() - F.shape[1]))

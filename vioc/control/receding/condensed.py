@@ -122,9 +122,10 @@ class CondensedSolver:
         return np.vstack([z[:, :n], x_start @ x0 + x]), z[:, n:]
 
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper limits of the condensed constraints for an initial state.
-        Soft constraints have two rows: their lower limits are in the first part, their upper limits at the
-        end.
+        """Return lower and upper limits of the condensed program's rows.
+        They depend on the initial state x0.
+        A soft constraint has one row with its lower limit, and a second row with its upper limit after the
+        rows of all constraints.
         """
         at, soft = self._start @ x0, self._soft
         low, high = self._low - at, self._high - at
@@ -137,7 +138,7 @@ class CondensedSolver:
         return found / self._length
 
     def least(self, x0: np.ndarray) -> np.ndarray:
-        """Return the violations of the constraints that have the least sum of squares.
+        """Minimize the sum of squared constraint violations; return the violations.
 
         The constraints are those of `kept`. If they are infeasible, the violations are multipliers that prove
         it, (RH 11).
@@ -151,7 +152,8 @@ class CondensedSolver:
         return self._of_rows(np.array(out["x"]).ravel()[size:])
 
     def _run(self, limits: tuple[np.ndarray, np.ndarray], free: int):
-        """Solve the condensed quadratic program by CasADi's solver.
+        """Solve the condensed quadratic program for given limits by CasADi's solver.
+        The first `free` variables are without bounds; the slacks of soft constraints follow.
 
         It is: minimize 1/2 |w|^2 + slope's under limits on A w, with the slacks s = w[free:] >= 0. Returns w,
         multipliers, and True if the solver succeeded.

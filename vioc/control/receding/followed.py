@@ -64,7 +64,8 @@ class Reference(NamedTuple):
     takeover: Takeover | None = None
 
     def window(self, k: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return indices of the samples and steps of a horizon that begins at sample k.
+        """Return the reference's indices of the samples and steps of a horizon.
+        The horizon begins at sample k.
 
         They are the samples k .. k + n and the n steps between them, with n < horizon near an end. Raises
         ValueError outside of the reference.

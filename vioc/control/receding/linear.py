@@ -245,10 +245,12 @@ class LinearMPC(Law):
         return LinearPlan(u, np.vstack([x, ahead]), slack, cost)
 
     def _take_over(self, d: Data, k: int, n: int) -> float:
-        """Change the cost where a constant reference replaces the reference trajectory.
+        """Set the cost and dynamics terms for the end of the reference trajectory.
+        A constant reference follows there; the terms are 0 unless the horizon contains that end. Return
+        the constant term of the cost.
 
         The weight P becomes Qf. Later steps have the cost z'Pz for the error z from the constant state if no
-        bound is active. Returns the constant term of the cost.
+        bound is active.
         """
         nz, ref = self.map.ndx, self._reference
         d.c[:n, :nz], d.g[:n, :nz], d.g_end[:nz] = 0.0, 0.0, 0.0
@@ -263,8 +265,8 @@ class LinearMPC(Law):
         return float(over.offset @ over.Qf @ over.offset)
 
     def _beyond(self, limit: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a limit of the states minus the reference.
-        The values at the steps and at the last sample are separate.
+        """Return a bound of the states minus the reference X at samples 1 .. n.
+        n is the number of steps. The values at samples 1 .. n - 1 are separate from those at sample n.
         """
         away = limit - X[1:, self._bounded]
         return away[:-1], away[-1]

@@ -32,7 +32,8 @@ GOOD = Status.CONVERGED, Status.ACCEPTABLE
 
 
 class Verdict(NamedTuple):
-    """Outcome of one sample of nonlinear MPC: status, iterations, time and defect.
+    """Outcome of one sample of nonlinear MPC.
+    It contains solver status, iterations, time, and the largest defect of the plan.
 
     Attributes
     ----------
@@ -64,7 +65,7 @@ class Verdict(NamedTuple):
 @dataclass(frozen=True)
 class Memory:
     """Memory of nonlinear MPC between samples.
-    It contains the plan, inputs that do not act yet, and the outcomes of past samples.
+    It contains the plan, computed inputs that act later because of a delay, and the outcomes of past samples.
 
     Attributes
     ----------
@@ -245,8 +246,8 @@ class NonlinearMPC(Law):
         return u, Memory(plan, coming, pending, busy, (*memory.verdicts, verdict))
 
     def shifted(self, k: int, plan: Plan) -> Plan:
-        """Return the guess for the next plan: a plan without its first step.
-        It is extended at its end to the horizon of sample k.
+        """Return the guess for the next plan: the given plan without its first step.
+        At its end it is extended or shortened to the horizon of sample k.
         """
         rest = self._shifted(plan)
         return self._fitted(rest, k, rest.x[0])
@@ -281,7 +282,7 @@ class NonlinearMPC(Law):
 
     @property
     def _end(self) -> int:
-        """Sample at which the problem ends."""
+        """Sample at which the optimal control problem ends, for a shrinking horizon."""
         return self.problem.k0 + self.problem.steps
 
     def steps(self, k: int) -> tuple[int, int]:
@@ -304,8 +305,8 @@ class NonlinearMPC(Law):
         return 0, n
 
     def begin(self, k: int, x: np.ndarray) -> tuple[Plan, str]:
-        """Return the first plan, from state x at sample k.
-        A text is returned, too, which is not empty if the problem could not be solved.
+        """Return the first plan, from state x at sample k, and a message.
+        The message says why the optimal control problem was not solved; it is empty if it was solved.
 
         The plan is the problem's solution or best iterate, or a constant state if the problem is infeasible
         or x violates a limit.

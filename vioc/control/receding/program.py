@@ -51,13 +51,13 @@ class Prepared(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Order of constraints in the quadratic program: bounds first, then other ones.
-    A bound, or simple constraint, limits one component of (error of x, u) times a factor.
+    """Order of constraints in the quadratic program: simple ones, then general ones.
+    A simple constraint limits one component of the state's error or of the input, times a constant factor.
 
     Attributes
     ----------
     simple, general : arrays of int
-        Indices of simple and other constraints in the problem.
+        Indices of simple and general constraints in the problem.
     at, factor : tuple of int, array
         Components and factors of the simple constraints.
     """
@@ -160,7 +160,7 @@ class RecedingProgram:
 
     def prepare(self, stages: Stages, plan: Plan) -> Prepared:
         """Return the quadratic program linearized about a plan.
-        Raise OptimizationError if a step of the plan does not exist.
+        Raise OptimizationError if a step of the plan cannot be computed.
         """
         point = stages.at(plan.x, plan.u)
         if point is None:

@@ -322,10 +322,10 @@ class StageQP:
 def adjoint(
     d: Data, x: np.ndarray, u: np.ndarray, y: np.ndarray, y_end: np.ndarray, cost: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the costates and the Lagrangian's gradient with respect to the inputs.
+    """Return costates (N+1, nx) and the Lagrangian's gradient (N, nu) by the inputs.
+    y and y_end are multipliers of the constraints of all stages and of the last state.
 
-    Shapes (N+1, nx), (N, nu). y, y_end are multipliers of the constraints. Without `cost`, the terms of the
-    cost are omitted.
+    Without `cost`, the terms of the cost are omitted.
     """
     N = d.steps
     g, end = np.einsum("kmq,km->kq", d.rows(), y), d.J_end.T @ y_end
@@ -358,8 +358,8 @@ def ranges(d: Data) -> np.ndarray:
 
 
 def least(d: Data) -> float:
-    """Return the smallest cost of one input at half its range in one step.
-    It serves as a scale of the cost.
+    """Return the smallest positive cost of one input at half its range in one step.
+    It serves as a scale of the cost; it is 0 if no input has a quadratic cost.
     """
     costs = 0.5 * np.einsum("kii->ki", d.H[: d.steps])[:, d.nx :] * ranges(d) ** 2
     return float(np.min(costs[costs > 0], initial=np.inf)) if (costs > 0).any() else 0.0

@@ -101,7 +101,7 @@ class StateLaw(Law):
 
     @property
     def x(self) -> np.ndarray | None:
-        """Final set point of the feedback: a state (nx,), or None."""
+        """Last reference state (nx,) if the law holds its last gain forever, else None."""
         return self.X[-1] if self.after == "holds" else None
 
     def formula(self) -> LawFormula:

@@ -152,7 +152,7 @@ class Regulator:
 
     @property
     def equal_steps(self) -> bool:
-        """True if all steps of the reference are equally long, as closed loops require."""
+        """True if all steps of the reference are equal; a `ClosedLoop` requires this."""
         h = self.reference.step_lengths
         return bool((h == h[0]).all())
 
@@ -410,9 +410,9 @@ def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregar
 
 
 def holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return the input for which one step changes a given state least.
+    """Return the input for which the state changes least in one step from x.
 
-    It is found by Gauss-Newton iteration on difference(x, f(x, u)).
+    It is found by Gauss-Newton iteration on difference(x, f(x, u)) from the input u.
     """
     for _ in range(20):
         change = np.linalg.lstsq(f.linearize(x, u).B, f.difference(x, f.step(x, u)), rcond=None)[0]

@@ -80,8 +80,9 @@ def _uniform(low: float, high: float, rng: np.random.Generator) -> float:
 
 
 class Assessment(NamedTuple):
-    """Costs and largest poles of closed loops with one gain.
-    There is one closed loop for each sample of the parameters.
+    """Costs and spectral radii of closed loops with one gain.
+    Each sample of the parameters yields one closed loop.
+    The spectral radius is the largest absolute value of the poles.
 
     Attributes
     ----------
@@ -157,7 +158,7 @@ class RobustRegulator:
         return law.map.track(x0, X, U, K)
 
     def assess(self, samples: Iterable[Mapping[str, float] | OneStepMap], K: Any = None) -> Assessment:
-        """Return costs and largest poles of closed loops for other parameter values.
+        """Return costs and spectral radii of closed loops for other parameter values.
 
         The gain is the regulator's, or K (nu, ny) on the same outputs.
         """
@@ -356,7 +357,8 @@ class _Loops:
 
     def descend(self, K: np.ndarray, discount: float, power: int, tolerance: float, max_iterations: int):
         """Minimize the power mean of closed-loop costs over the gain by BFGS.
-        The first Hessian is that of Gauss-Newton; all closed loops stay stable.
+        The initial Hessian is the Gauss-Newton approximation. Return the gain, which stabilizes all closed
+        loops, and the number of iterations.
         """
         now = self.value(K, discount, power)
         assert now is not None
@@ -389,8 +391,8 @@ class _Loops:
 
 
 def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pseudo-inverse of an approximate Hessian, scaled by its diagonal.
-    The scales, the roots of the diagonal, are returned, too.
+    """Return the pseudo-inverse of a Hessian `metric`, and the roots of its diagonal.
+    The Hessian is scaled to a unit diagonal by these roots, inverted and scaled back.
 
     Without scaling, gains of momenta would be negligible beside those of angles, and would not change.
     """

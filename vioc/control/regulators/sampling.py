@@ -191,7 +191,9 @@ class Sampler:
 
     @property
     def _given(self) -> int:
-        """Number of estimated states that the feedback law takes as its argument."""
+        """Number of states in the feedback law's argument.
+        They are the first ones of the estimate.
+        """
         return getattr(self.law, "map", self.plant).nx
 
     # -- many samples -----------------------------------------------------------------------------
@@ -266,9 +268,10 @@ class Sampler:
         s.done += done
 
     def _program(self, carries: list[int], numbers: list[int]) -> Program:
-        """Return the compiled function of one closed-loop sample, cached in the plant.
+        """Return the compiled function that simulates one sample of the closed loop.
+        `carries` and `numbers` are the sizes of its arguments.
 
-        Closed loops with equal formulas share it.
+        The plant's map stores it, and closed loops with equal formulas share it.
         """
         assert self._formulas is not None
         law, observer = self._formulas

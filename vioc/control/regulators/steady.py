@@ -1,5 +1,5 @@
 """Gains of steady linear-quadratic regulators and filters at an equilibrium.
-If there is none, the error names the modes that prevent it.
+If no such gain exists, the error names the modes that prevent it.
 
 Modes may be disregarded by name. Maths: docs/maths/feedback.md#what-is-disregarded.
 """
@@ -223,11 +223,12 @@ def _left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return coordinates of a linear system that omit its disregarded modes.
+    """Return matrices E and Y of reduced coordinates y = Y z of a linear system.
+    The coordinates omit the disregarded modes, which inputs cannot move and which do not settle.
 
-    Returns E (n, n - m) and Y (n - m, n) of z = E y + X a with y = Y z, where a are the amplitudes of m modes
-    that do not settle. X spans an invariant subspace, A X = X F: the motion of the mechanism in these modes,
-    which feedback on y does not measure.
+    E (n, n - m) and Y (n - m, n) obey z = E y + X a, where a are the amplitudes of the m disregarded modes. X
+    spans an invariant subspace, A X = X F: the motion of the mechanism in these modes, which feedback on y
+    does not measure.
     """
     F, W = unreached_modes(A, B)
     n, m = W.shape
@@ -270,10 +271,12 @@ def unseen_left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return bases of the observed directions and of the unobserved modes of a system.
+    """Return bases E and X of a system's state space.
+    X spans the modes that do not settle and do not appear in the outputs C z.
+    E spans the orthogonal complement of X.
 
-    The unobserved modes X (n, m) do not settle and have no effect on outputs C (p, n): A X = X F and C X = 0.
-    X is orthonormal, and E spans its complement. The quantities with Jacobian `named` must move with X.
+    The modes X (n, m) obey A X = X F and C X = 0 with C (p, n). Both bases are orthonormal. The quantities
+    with Jacobian `named` must move with X.
     """
     F, X = unreached_modes(A.T, C.T)
     what = stuck_modes(A.T, C.T, names, T)
@@ -294,10 +297,10 @@ def check_named(
     words: Words,
     what: str,
 ) -> None:
-    """Raise an error unless the given names identify the disregarded modes.
+    """Raise an error unless the disregarded modes are determined by named quantities.
 
-    The named quantities have the Jacobian C (p, n), the modes the basis X (n, m). Each quantity must move
-    with X, and together they must determine its columns.
+    The named quantities have the Jacobian C (p, n). Each quantity must move with X, and together they must
+    determine its columns.
     """
     shown = C @ X / np.linalg.norm(X, axis=0)
     shown /= np.maximum(np.linalg.norm(C, axis=1, keepdims=True), np.finfo(float).tiny)

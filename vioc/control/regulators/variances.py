@@ -199,11 +199,12 @@ class VarianceProblem:
         return VarianceDesign(K, Pi, P, *self._variances(K, P), float(dual))
 
     def least(self, multipliers: VarianceMultipliers) -> float:
-        """Return a lower bound on a weighted sum of variances that holds for any gains.
+        """Return a lower bound, for all gains, on a weighted sum of variances.
+        The multipliers are the weights.
 
-        The multipliers are the weights. The bound holds to rounding. It is the cost of the regulator for
-        these weights alone, without Q and R. Inputs may then have no cost: the root Y of the cost-to-go |Y
-        z|^2 loses the range of Y B, which such inputs can cancel.
+        The bound holds to rounding. It is the cost of the regulator for these weights alone, without Q and R.
+        Inputs may then have no cost: the root Y of the cost-to-go |Y z|^2 loses the range of Y B, which such
+        inputs can cancel.
         """
         (C, at, D, when, T), N, n = self.limits, len(self.A), self.A.shape[1]
         root = np.sqrt(multipliers.mu)
@@ -275,8 +276,8 @@ class VarianceProblem:
         )
 
     def scale(self, known: float) -> float:
-        """Return the initial value of all multipliers.
-        It is `known` if > 0, else the power of 10 that maximizes the dual function.
+        """Return one initial value for all multipliers.
+        It is the given value `known` if > 0, else the power of 10 that maximizes the dual function.
         """
         if known > 0:
             return known
@@ -395,8 +396,8 @@ class _Basis:
         return self.products(both, both)
 
     def products(self, S: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """Return the matrix of all tr(E_p S E_q Z) for basis matrices E_p and E_q.
-        They are the diagonal units of mu and the symmetric pairs of L.
+        """Return the matrix of tr(E_p S E_q Z) for all pairs of basis matrices E_p, E_q.
+        The basis matrices for mu have a single 1 on the diagonal; those for L are symmetric.
 
         S and Z are (rows + n, rows + n).
         """

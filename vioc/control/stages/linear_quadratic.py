@@ -33,9 +33,10 @@ class LinearQuadratic:
 
 
 def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
-    """Assemble symmetric matrices from blocks of states, cross terms and inputs.
+    """Return the symmetric block matrix [[xx, xu], [xu', uu]], e.g. a Hessian.
+    x are the states and u the inputs.
 
-    The result is [[xx, xu], [xu', uu]], also for stacks of matrices.
+    Stacks of blocks give a stack of matrices.
     """
     n, q = xx.shape[-1], xx.shape[-1] + uu.shape[-1]
     H = np.empty((*np.broadcast_shapes(xx.shape[:-2], xu.shape[:-2], uu.shape[:-2]), q, q))
@@ -45,9 +46,11 @@ def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
 
 
 def costates(F: Any, g: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return costates and reduced gradients of all stages, by the adjoint recursion.
+    """Return the costates p (N+1, n) and the gradients g + F'p (N, q) of all stages.
+    The dynamics are x+ = F z with z = (x, u).
+    g are the derivatives of the stage costs by z, and `end` is that of the final cost by the last state.
 
-    The costates p (N+1, n) obey p_N = end, p_k = g_x + F_x' p_k+1; the reduced gradients are g + F'p (N, q).
+    The adjoint recursion is p_N = end, p_k = g_x + F_x' p_k+1; the p in g + F'p belongs to the next sample.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class NoMinimum(Exception):
 
     @property
     def least(self) -> float:
-        """Smallest eigenvalue of the Hessian; nan if the Hessian is not finite."""
+        """Smallest eigenvalue of the Hessian by the inputs; nan if that is not finite."""
         return float(np.linalg.eigvalsh(self.hessian)[0]) if np.isfinite(self.hessian).all() else np.nan
 
 
@@ -96,8 +96,9 @@ class Recursion:
         return np.concatenate([self._P[None], self._T])
 
     def factor(self, q: LinearQuadratic, soft: float = 0.0) -> bool:
-        """Factor the problem; return True if it has a unique minimum.
-        `soft` is the factor delta of the regularized dynamics x+ = F z + c - delta p with costates p.
+        """Factor a linear-quadratic problem; return True if it has a unique minimum.
+        `soft` is the factor delta of the regularized dynamics x+ = F z + c - delta p, with z = (x, u) and
+        the costates p.
         """
         if self._native:
             self._begin(q.F, soft)
@@ -126,7 +127,8 @@ class Recursion:
         return self.N, self.n, self.n + self.m, self._elastic
 
     def backward(self, q: LinearQuadratic, soft: float = 0.0) -> None:
-        """Factor the problem in NumPy; raise `NoMinimum` if a stage has no minimum.
+        """Factor a linear-quadratic problem in NumPy.
+        Raise `NoMinimum` if the Hessian by the inputs of a stage is not positive definite.
 
         The initial state is given. BLAS and LAPACK are called directly, since NumPy's wrappers take three
         times as long for a stage, and through SciPy alone, since the thread pool of NumPy's own BLAS would
@@ -163,8 +165,9 @@ class Recursion:
             raise NoMinimum(0, np.full((m, m), np.nan))
 
     def _softened(self, k: int, P: np.ndarray, one: np.ndarray) -> np.ndarray:
-        """Return the cost-to-go matrix T = P (1 + delta P)^-1 for regularized dynamics.
-        delta is 0 for states without regularization.
+        """Return the cost-to-go matrix T = P (I + D P)^-1 under regularized dynamics.
+        It replaces the cost-to-go matrix P.
+        D is diagonal: delta for regularized states, 0 for rigid ones. `one` is an identity matrix.
         """
         e, soft = len(one), self._soft
         S = one + soft * P[:e, :e]
@@ -187,9 +190,8 @@ class Recursion:
         return np.concatenate([s0[None], s]), d
 
     def solve(self, q: LinearQuadratic, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the optimal states, inputs and costates for given linear terms.
-
-        The linear terms are g, g_end and c of q; the last factors are used.
+        """Return the optimal states, inputs and costates of a linear-quadratic problem.
+        Only its linear terms g, g_end and c are read; F and H are those of the last factorization.
 
         Parameters
         ----------
@@ -223,9 +225,8 @@ class Recursion:
 
     @cached_property
     def _closed(self) -> tuple[np.ndarray, np.ndarray]:
-        """Closed-loop matrices of all stages, without and with regularized dynamics.
-
-        They are A - B K (N, n, n) and (I - D T) (A - B K).
+        """Closed-loop matrices of all stages: A - B K (N, n, n), and (I - D T) (A - B K).
+        The latter are those of regularized dynamics, with the D and T of `_softened`.
         """
         n, e = self.n, self._elastic
         free = self._F[:, :, :n] - self._F[:, :, n:] @ self.gains
@@ -253,7 +254,9 @@ class Recursion:
         return S[0], s, d
 
     def _forward(self, s, d, gaps, x, u, p) -> None:
-        """Compute states, inputs and costates of all stages, forward in time."""
+        """Write the optimal states, inputs and costates into x, u and p, forward in time.
+        s and d are the results of `_linear`, gaps the constants c of the dynamics, and x[0] is given.
+        """
         n, e, (free, along) = self.n, self._elastic, self._closed
         moved = gaps - _times(self._F[:, :, n:], d)
         given = moved.copy()
@@ -275,14 +278,17 @@ def chain_source() -> str:
 
 
 def stage_source() -> str:
-    """Return the C code of one stage (riccati.c), for programs with their own loops."""
+    """Return the C code of the Riccati recursion's step for one stage (riccati.c).
+    It is included in C programs that contain the loop over the stages.
+    """
     return Path(__file__).with_name("riccati.c").read_text("utf-8")
 
 
 def in_c(backend: str) -> bool:
-    """Return True if a search with a given backend runs its recursions in C.
+    """Return True if Riccati recursions run in C for maps with the given backend.
 
-    With ``"auto"`` they do from when the library is compiled, in the background.
+    ``backend`` is the backend's name. For ``"auto"`` the result is True as soon as the library is compiled,
+    which happens in the background.
     """
     if backend == "virtual" or find_compiler() is None:
         return False
