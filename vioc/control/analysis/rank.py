@@ -6,10 +6,9 @@ Maths: docs/maths/analysis.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from scipy.linalg import qr, schur
@@ -137,9 +136,29 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
     not matter, since each state is scaled by its motion under the inputs.
     """
     A, B = input_pair(A, B)
-    n = len(A)
-    if n == 0:
+    if len(A) == 0:
         return Subspace(np.zeros((0, 0)), np.zeros((0, 0)), np.inf, 0.0)
+    return _clear_of_rounding(A[None], B[None], lambda a, b: _climbed(a[0], b[0], tolerance))
+
+
+def _clear_of_rounding(
+    A: np.ndarray, B: np.ndarray, decide: Callable[[np.ndarray, np.ndarray], tuple[Subspace, bool]]
+) -> Subspace:
+    """Return the subspace that `decide` finds for A (N, n, n) and B (N, n, m), in the clearer units.
+
+    `decide` also returns True if it took the motion of a state for rounding, relative to that of others. Of
+    states whose units differ much this motion may be real. It is, if in natural units no motion is so small.
+    """
+    given, rounded = decide(A, B)
+    if not rounded:
+        return given
+    units = natural_units(np.abs(A).max(axis=0))
+    space, rounded = decide(A * units / units[:, None], B / units[:, None])
+    return given if rounded else _completed(units[:, None] * space.basis, space)
+
+
+def _climbed(A: np.ndarray, B: np.ndarray, tolerance: float) -> tuple[Subspace, bool]:
+    """Return the controllable subspace of (A, B), and whether the motion of a state counted as rounding."""
     powers, factors = [A], [_unit_columns(B)]
     for _ in range(LONGEST):
         power, factor = (
@@ -156,7 +175,7 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
         for M, L in zip(powers, factors, strict=True)
     )
     best = max((_stairs(M, L, tolerance) for M, L in balanced), key=_clarity)
-    return _completed((scale * moved)[:, None] * best.basis, best)
+    return _completed((scale * moved)[:, None] * best.basis, best), bool(factors[-1][~moved].any())
 
 
 def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
@@ -200,30 +219,36 @@ def reached(
     N = len(A)
     if N == 0 or len(B) != N:
         raise ValueError(f"expected N >= 1 matrices A and as many B, got {N} and {len(B)}")
-    found = []
-    for count in (1, 2, 4, 8):
-        if count <= N:
-            cuts = np.linspace(0, N, count + 1).round().astype(int)
-            found.append(_stretches(A, B, cuts, tolerance))
-    best = max(found, key=_clarity)
-    return _completed(best.basis, best)
+
+    def decide(A: np.ndarray, B: np.ndarray) -> tuple[Subspace, bool]:
+        cuts = (np.linspace(0, N, n + 1).round().astype(int) for n in (1, 2, 4, 8) if n <= N)
+        found = [_stretches(A, B, cut, tolerance) for cut in cuts]
+        best, rounded = max(found, key=lambda pair: _clarity(pair[0]))
+        return _completed(best.basis, best), rounded
+
+    return _clear_of_rounding(np.asarray(A, float), np.asarray(B, float), decide)
 
 
-def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
-    n = len(A[0])
-    basis, accepted, rejected = np.zeros((n, 0)), np.inf, 0.0
+def _stretches(A: np.ndarray, B: np.ndarray, cuts: np.ndarray, tolerance: float) -> tuple[Subspace, bool]:
+    """Return the subspace that inputs reach, and whether the motion of a state counted as rounding.
+    Steps between two of the `cuts` are treated as one.
+    """
+    n = A.shape[1]
+    basis, accepted, rejected, rounded = np.zeros((n, 0)), np.inf, 0.0, False
     for start, stop in pairwise(cuts):
         power, factor = np.eye(n), np.zeros((n, 0))
         for k in range(start, stop):
             power = A[k] @ power
             factor = compressed(np.hstack([A[k] @ factor, B[k]]))
         moved = power @ basis
-        scale, there = _row_sizes(np.hstack([factor, moved]))
+        whole = np.hstack([factor, moved])
+        scale, there = _row_sizes(whole)
+        rounded = rounded or bool(whole[~there].any())
         parts = [M * (there / scale)[:, None] for M in (moved, factor)]
         parts = [M / (np.linalg.norm(M, 2) or 1.0) for M in parts if M.size]
         basis, kept, rejected = _range(np.hstack(parts) if parts else basis, tolerance)
         basis, accepted = _orthonormal((scale * there)[:, None] * basis), min(accepted, kept)
-    return Subspace(basis, basis[:, :0], accepted, rejected)
+    return Subspace(basis, basis[:, :0], accepted, rejected), rounded
 
 
 def compressed(L: np.ndarray) -> np.ndarray:
