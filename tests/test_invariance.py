@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import Gravity, JointForce, System, TorsionalSpring, rz, tx, ty
+from vioc import Contact, Gravity, JointForce, JointLimits, System, TorsionalSpring, rz, tx, ty, tz
 from vioc.control import optimize, quadratic
 
 SAME = 1e-8  # relative difference of optima
@@ -50,6 +50,17 @@ def cart_pole(of: Units):
     return f, quadratic(f, R=R, Qf=end), f.initial_state({"x": 0.3 * of.m, "theta": 0.4})
 
 
+def hopper(of: Units):
+    """Body over a foot on a sliding leg with limits, to be lifted: map, cost, start."""
+    leg = tz("leg", name="foot", mass=0.1 * of.kg)
+    terms = JointForce("leg", "u"), Contact("foot", name="ground")
+    limits = JointLimits("leg", -0.6 * of.m, -0.2 * of.m, name="stop")
+    S = System(tz("z", mass=of.kg)[leg], Gravity(0, 0, -9.81 * of.m / of.s**2), *terms, limits)
+    f = vioc.ContactVI(S, 0.02 * of.s, smoothing=1e-6 * (of.m / of.s) ** 2)
+    cost = quadratic(f, R={"u": 0.002 * of.J / of.N**2 / of.s}, Qf={"z": 200 * of.J / of.m**2})
+    return f, cost, f.initial_state({"z": 0.4 * of.m, "leg": -0.4 * of.m})
+
+
 class Task(NamedTuple):
     model: Callable[[Units], Any]
     method: str
@@ -75,6 +86,7 @@ TASKS = {
         cart_pole, "dmoc", lambda of: {"bounds": {"v.x": 0.4 * of.m / of.s}, "tolerance": OF_IPOPT}
     ),
     "dmoc, free time": Task(oscillator, "dmoc", lambda of: in_free_time(of) | {"tolerance": OF_IPOPT}),
+    "dmoc, contact": Task(hopper, "dmoc", lambda of: {"tolerance": OF_IPOPT}),
     "parameters": Task(cart_pole, "shooting", lambda of: {"parameters": {"load": (0.05 * of.kg, None)}}),
     "dmoc, parameters": Task(
         cart_pole,

@@ -41,6 +41,8 @@ class RelaxedStep:
         Smoothing of the map.
     contacts : tuple of str
         Names of contacts in the quantities ``gap.NAME`` and ``force.NAME``.
+    row_units, units : tuple of str
+        SI units of the components of the residual and of w, "" if not stated.
     """
 
     function: ca.Function
@@ -52,12 +54,14 @@ class RelaxedStep:
     start: Callable[[Steps, float], np.ndarray]
     smoothing: float
     contacts: tuple[str, ...]
+    row_units: tuple[str, ...]
+    units: tuple[str, ...]
 
 
 def relaxed_step(
     args: Sequence[ca.SX],
-    rows: Sequence[tuple[str, ca.SX]],
-    unknowns: Sequence[tuple[str, float]],
+    rows: Sequence[tuple[str, ca.SX, str]],
+    unknowns: Sequence[tuple[str, float, str]],
     multipliers: ca.SX,
     guess: ca.SX,
     contacts: Sequence[str],
@@ -69,19 +73,20 @@ def relaxed_step(
     Parameters
     ----------
     args : (x, u, x_next, w, t, dt, parameters, smoothing, give)
-    rows : pairs of a name and an expression
-    unknowns : pairs of a name and a lower bound
+    rows : names, expressions and SI units
+    unknowns : names, lower bounds and SI units
     multipliers : (nm,), of w, dt and parameters
     guess : (nw,), of all but w
     contacts : names
     """
     x, u, x1, w, t, dt, theta, smoothing, give = args
-    value = ca.densify(ca.vertcat(*(row for _, row in rows)))
+    value = ca.densify(ca.vertcat(*(row for _, row, _ in rows)))
     function = ca.Function("relaxed", [*args], [value], OPTIONS)
     known = ca.Function("multipliers", [w, dt, theta], [ca.densify(multipliers)], OPTIONS)
     given = [x, u, x1, t, dt, theta, smoothing]
     begin = Evaluator(ca.Function("start", given, [ca.densify(ca.substitute(guess, give, 0))], OPTIONS))
-    names, lower = (tuple(n for n, _ in unknowns), np.array([low for _, low in unknowns]))
+    names, lower = (tuple(n for n, *_ in unknowns), np.array([low for _, low, _ in unknowns]))
+    units = tuple(tuple(unit for *_, unit in each) for each in (rows, unknowns))
 
     def start(values: np.ndarray, steps: Steps, smoothing: float) -> np.ndarray:
         when = steps.t[:, None], steps.h[:, None]
@@ -89,7 +94,7 @@ def relaxed_step(
 
     def step(values: np.ndarray, smoothing: float) -> RelaxedStep:
         begun, own = partial(start, values), tuple(contacts)
-        titles, upper = tuple(n for n, _ in rows), np.full(len(lower), np.inf)
-        return RelaxedStep(function, titles, names, lower, upper, known, begun, smoothing, own)
+        titles, upper = tuple(n for n, *_ in rows), np.full(len(lower), np.inf)
+        return RelaxedStep(function, titles, names, lower, upper, known, begun, smoothing, own, *units)
 
     return step

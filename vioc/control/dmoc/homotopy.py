@@ -15,7 +15,7 @@ import numpy as np
 from vioc.control.dmoc.solvers import SolverOutcome
 from vioc.control.problem.status import Status
 
-WIDE = 1.0  # first smoothing, m^2/s^2: a body of weight m g hovers at the height WIDE/g
+WIDE = 1.0  # first smoothing in its unit: 1 m^2/s^2 lets a body of weight m g hover at the height 1/g
 FALL, STEEPEST, FLATTEST = 0.3, 1e-3, 0.9  # factor of the smoothing per solve: first, smallest, largest
 EASY = 10  # iterations up to which a solve makes the factor smaller
 FIRST, NARROWER, PATIENCE = 4, 0.1, 200  # first solves: most trials, factor between them, iterations of each

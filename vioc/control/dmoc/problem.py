@@ -15,7 +15,7 @@ from vioc.control.dmoc.by_name import Raw
 from vioc.control.dmoc.curve import curve, first_step, quantities, unknowns
 from vioc.control.dmoc.homotopy import BUDGET, LOOSE, PATIENCE, WIDE, Stage, follow
 from vioc.control.dmoc.phase import Phase
-from vioc.control.dmoc.scaling import Scales, scales
+from vioc.control.dmoc.scaling import ContactUnits, Scales, scales
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.separable import FunctionBlock
 from vioc.control.dmoc.solution import solution
@@ -158,7 +158,8 @@ class Problem:
             As in `vioc.control.optimize`; FATROP does not report its iterates.
         smoothing : float, optional
             First smoothing of the homotopy for maps with contact, m^2/s^2; the last is the maps' own.
-            Default 1, or the maps' own if the guess is a solution of the same program.
+            Default 1 (in powers of 1000 of the problem's lengths and times), or the maps' own if the guess is
+            a solution of the same program.
 
         Returns
         -------
@@ -176,8 +177,9 @@ class Problem:
         t = self.transcription(self._form(solver, form))
         limits = self._limits(t, initial)
         own, known = t.own_smoothing, self._duals(guess, t)
-        wide = 0.0 if own is None else smoothing or (WIDE if known is None else own)
-        w, p = np.clip(self._start(guess, t, wide), *limits), t.given_values(wide)
+        units = ContactUnits() if own is None else self._contact_units(guess, t, own)
+        wide = 0.0 if own is None else smoothing or (WIDE * units.smoothing if known is None else own)
+        w, p = np.clip(self._start(guess, t, wide), *limits), t.given_values(wide, units.pull)
         self._check_finite(t, w, p)
         sizes = scales(t, w, p)
         log = Log("dmoc", HEADER, monitor)
@@ -207,14 +209,14 @@ class Problem:
             def stage(
                 level: float, before: tuple[SolverOutcome, float] | None, last: bool
             ) -> tuple[SolverOutcome, float]:
-                q, start, count = t.given_values(level), (w, known), min(max_iterations, PATIENCE)
+                q, start, count = t.given_values(level, units.pull), (w, known), min(max_iterations, PATIENCE)
                 if before is None and level != wide:
                     start = np.clip(self._start(guess, t, level), *limits), known
-                more = {"ipopt.constr_viol_tol": CENTERED * (own or 0.0)} if last else {}
+                more = {"ipopt.constr_viol_tol": CENTERED * (own or 0.0) / units.smoothing} if last else {}
                 if before is not None:
                     more |= BETWEEN
                     found, there = before
-                    duals = found.mu, self._bounds_duals(t, found, t.given_values(there))
+                    duals = found.mu, self._bounds_duals(t, found, t.given_values(there, units.pull))
                     start, count = (found.w, duals), BUDGET
                 elif known is None:
                     more |= NEAR
@@ -245,7 +247,7 @@ class Problem:
                 if retried[0].status is Status.CONVERGED or retried[1] < reached:
                     outcome, reached = retried[:2]
             outcome = replace(outcome, iterations=sum(s.iterations for s in stages))
-            p = t.given_values(reached)
+            p = t.given_values(reached, units.pull)
         raw = Raw(t, outcome.w, outcome.mu, self._bounds_duals(t, outcome, p), p, *limits, sizes)
         found = solution(self, raw, outcome, History.of(log.records), stages)
         return finished(found, None, monitor, raise_on_failure)
@@ -343,6 +345,9 @@ class Problem:
             if at.H is not None:
                 w[at.H] = c.length
         return w
+
+    def _contact_units(self, guess: Any, t: Transcription, smoothing: float) -> ContactUnits:
+        return ContactUnits.of(t, self._start(guess, t, smoothing), t.given_values(smoothing))
 
     def _limits(self, t: Transcription, initial: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds of all variables of the program.

@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from vioc.control.dmoc import eliminated
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.separable import SeparableProgram
-from vioc.control.dmoc.transcription import Transcription
+from vioc.control.dmoc.transcription import PULL, Transcription
 from vioc.control.problem.sizes import Sizes, power
 from vioc.names import INPUTS
 
@@ -135,28 +135,47 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
     """Return the scales of a program, from the sizes of states and inputs in a guess.
 
     An unknown or constraint without a known unit is scaled by its change when the other quantities change by
-    their sizes. Programs with contact are not scaled: their smoothing is in m^2/s^2.
+    their sizes.
     """
     of_w, of_g = np.ones(t.program.size), np.ones(t.program.rows)
-    if all(phase.equations.relaxed is None for phase in t.phases):
-        J = t.program.jac_g(w, p)[1].sparse().tocsr()
-        for i, sizes in enumerate(_sizes(t, w, p)):
-            _of_unknowns(t, i, sizes, of_w)
-            _of_rows(t, i, sizes, abs(J), of_w, of_g)
+    J = t.program.jac_g(w, p)[1].sparse().tocsr()
+    for i, sizes in enumerate(_sizes(t, w, p)):
+        _of_unknowns(t, i, sizes, of_w)
+        _of_rows(t, i, sizes, abs(J), of_w, of_g)
     return Scales(of_w, of_g, 1.0)
+
+
+class ContactUnits(NamedTuple):
+    """Unit of the smoothing of contact, m^2/s^2, and acceleration of weights in a problem's units, m/s^2.
+
+    They are 1 and `PULL` if the problem's lengths and times are of the order of 1 m and 1 s.
+    """
+
+    smoothing: float = 1.0
+    pull: float = PULL
+
+    @classmethod
+    def of(cls, t: Transcription, w: np.ndarray, p: np.ndarray) -> ContactUnits:
+        """Return the units that follow from a guess w with the parameters p of the program."""
+        sizes = _sizes(t, w, p)[0]
+        speed = sizes.of_unit("m/s")
+        assert speed is not None
+        return cls(speed**2, PULL * speed / sizes.time)
 
 
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
     """Return the typical sizes of the states and inputs of each phase.
-    The total duration of all phases determines the unit of time.
+    The total duration of all phases determines the unit of time. With contact, all momenta have the same
+    size, since an impulse of a contact changes many of them.
     """
     lengths = [
         float(w[at.H[0]]) if at.H is not None else phase.length_limits[0]
         for phase, at in zip(t.phases, t.layouts, strict=True)
     ]
+    free = all(phase.equations.relaxed is None for phase in t.phases)
     duration = sum(phase.steps * h for phase, h in zip(t.phases, lengths, strict=True))
     return [
-        Sizes(phase.map, eliminated.states(t, i, w, p), w[t.layouts[i].U], duration, _told(phase))
+        Sizes(phase.map, eliminated.states(t, i, w, p), w[t.layouts[i].U], duration, _told(phase), free)
         for i, phase in enumerate(t.phases)
     ]
 
@@ -204,15 +223,18 @@ def _of_rows(
         if block.phase == i:
             columns = zip(t.program.rows_of(b).T, block.names, strict=True)
             sized += [(rows, _size(t.phases[i], sizes, name)) for rows, name in columns]
-    told = np.zeros(len(of_g))
+    told, step = np.zeros(len(of_g)), t.phases[i].equations.relaxed
     for rows, size in sized:
         if size is not None:
             of_g[rows], told[rows] = size, 1 / size
     slopes = (sp.diags(told) @ J).max(axis=0).toarray().ravel() if len(told) else np.zeros(len(of_w))
-    for index in (*at.L.T, *at.V.T):
+    units = [""] * (at.L.shape[1] + at.V.shape[1])
+    if step is not None:
+        units[: len(step.units)] = step.units
+    for index, unit in zip((*at.L.T, *at.V.T), units, strict=True):
         index = index[index >= 0]
-        largest = float(slopes[index].max(initial=0.0))
-        of_w[index] = power(1 / largest) if largest > 0 else 1.0
+        largest, size = float(slopes[index].max(initial=0.0)), sizes.of_unit(unit)
+        of_w[index] = size if size is not None else power(1 / largest) if largest > 0 else 1.0
     reach = J @ of_w
     for rows, size in sized:
         if size is None:
@@ -225,6 +247,9 @@ def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
         return sizes.time
     if name.startswith(RATE):
         return sizes.of(INPUTS + name.removeprefix(RATE)) / sizes.time
+    step = phase.equations.relaxed
+    if step is not None and name in step.rows and (unit := step.row_units[step.rows.index(name)]):
+        return sizes.of_unit(unit)
     measured = phase.measures.get(name)
     return sizes.known(_quantity(name) if measured is None else measured)
 

@@ -13,6 +13,7 @@ from vioc.control.dmoc.by_name import Raw, defect, duals, margin, violations
 from vioc.control.dmoc.dependence import dependent
 from vioc.control.dmoc.homotopy import Stage, reached
 from vioc.control.dmoc.phase import leap
+from vioc.control.dmoc.scaling import ContactUnits
 from vioc.control.dmoc.standing import too_close
 from vioc.control.problem.limits import obstacles_among
 from vioc.control.problem.result import History, PhaseResult, Result, off_branch
@@ -71,7 +72,7 @@ def solution(
     if stages and outcome.status != Status.CONVERGED:
         least, own = reached(list(stages)), t.own_smoothing
         wider = f"contacts are solved at a smoothing of {least:.2g} m^2/s^2 only, the map's is {own:.2g}"
-        close = too_close(t, stages[-1].smoothing)
+        close = too_close(t, stages[-1].smoothing, ContactUnits.of(t, raw.w, raw.p).pull)
         advice = (
             f"{wider if least < np.inf else 'no contacts were solved at any smoothing'}; {close or advice}"
         )

@@ -9,7 +9,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.control.dmoc.phase import Phase
-from vioc.control.dmoc.transcription import PULL, Transcription
+from vioc.control.dmoc.transcription import Transcription
 
 MOST = 1.5  # total force of the limited contacts, over the weight, above which nothing can rest on them
 SHARE = 0.1  # force of a contact, over the weight, above which it is named
@@ -17,11 +17,12 @@ TRIALS, SAME = 3, 1e-9  # random states at which constraint and gap must differ 
 ENTERS = 1e-6  # m; where limits force more penetration, room does not help
 
 
-def too_close(t: Transcription, smoothing: float) -> str:
+def too_close(t: Transcription, smoothing: float, pull: float) -> str:
     """Return a warning if limits of contact gaps are too tight for the smoothing.
     The text is empty if they are not.
 
-    A gap of at most rho has an impulse of at least smoothing m h/(rho + give).
+    A gap of at most rho has an impulse of at least smoothing m h/(rho + give). The acceleration `pull`,
+    m/s^2, is that of the weight.
     """
     for i, phase in enumerate(t.phases):
         step = phase.equations.relaxed
@@ -33,14 +34,14 @@ def too_close(t: Transcription, smoothing: float) -> str:
         rooms = _rooms(phase, names)
         rooms[0] = np.inf  # gaps of the first sample belong to the step before it
         with np.errstate(divide="ignore"):  # division by 0 if there is neither room nor give
-            push = smoothing / (rooms + t.contacts(i, smoothing)[1]) / PULL
+            push = smoothing / (rooms + t.contacts(i, smoothing, pull)[1]) / pull
         k = int(push.sum(axis=1).argmax())
         if not push[k].sum() > MOST:
             continue
         near = np.flatnonzero(push[k] > SHARE)
         more = f" and {len(near) - 5} more" if len(near) > 5 else ""
         where = f" of {phase.name or f'phase {i}'}" * (len(t.phases) > 1)
-        needed = (len(near) - 1) * smoothing / PULL
+        needed = (len(near) - 1) * smoothing / pull
         return (
             f"gaps of {', '.join(names[j] for j in near[:5])}{more} are limited to at most "
             f"{rooms[k, near].max():.2g} m at sample {k}{where}, where contacts with a smoothing of "

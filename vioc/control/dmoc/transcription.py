@@ -20,7 +20,7 @@ from vioc.control.problem.consistent import constraint_values, loose_start
 from vioc.control.problem.limits import PathConstraint
 
 GAP, REST = 0, 1
-PULL = 10.0  # m/s^2
+PULL = 10.0  # acceleration; in SI that of weights
 
 
 class Transcription:
@@ -94,10 +94,10 @@ class Transcription:
         before = (p.steps * h for p, h in zip(self.phases[:i], lengths, strict=False))
         return self.phases[0].k0 * lengths[0] + sum(before)
 
-    def given_values(self, smoothing: float = 0.0) -> np.ndarray:
+    def given_values(self, smoothing: float = 0.0, pull: float = PULL) -> np.ndarray:
         """Return the parameter vector p of the nonlinear program.
 
-        Contacts have the given smoothing, but at least their maps' own.
+        Contacts have the given smoothing, but at least their maps' own; `pull` as in `contacts`.
         """
         numbers: dict[tuple[int, str], Any] = {}
         for i, phase in enumerate(self.phases):
@@ -106,23 +106,23 @@ class Transcription:
             numbers[i, "t0"] = self.start_time(i) if i else 0.0
             numbers[i, "k"] = np.arange(phase.steps + 1) + (0 if i else phase.k0)
             numbers[i, "data"] = phase.data
-            numbers[i, "contacts"] = self.contacts(i, smoothing)
+            numbers[i, "contacts"] = self.contacts(i, smoothing, pull)
             numbers[i, "delta"] = np.zeros((phase.steps, len(self.layouts[i].eliminated)))
         return self.given.values(numbers)
 
-    def contacts(self, i: int, least: float = 0.0) -> np.ndarray:
+    def contacts(self, i: int, least: float = 0.0, pull: float = PULL) -> np.ndarray:
         """Return the smoothing of a phase's contacts, and the offset added to their gaps.
         The smoothing is at least `least`.
 
         The array is (2,), or (0,) without contacts. The smoothing is the larger of the map's own and
         `least`. The offset (give) is 0 for the map's own; otherwise it is the height at which bodies hover
-        under `PULL`.
+        under the acceleration `pull`, m/s^2.
         """
         step = self.phases[i].equations.relaxed
         if step is None:
             return np.zeros(0)
         smoothing = max(least, step.smoothing)
-        return np.array([smoothing, (smoothing - step.smoothing) / PULL])
+        return np.array([smoothing, (smoothing - step.smoothing) / pull])
 
     @property
     def own_smoothing(self) -> float | None:

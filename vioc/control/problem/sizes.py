@@ -68,6 +68,8 @@ class Sizes:
         Duration, s.
     known : mapping of str to value
         Values and limits of quantities, by name, that determine the length if the mechanism has none.
+    single : bool
+        Let momenta and inputs of single variables have sizes of their own, from the variables' inertias.
 
     Attributes
     ----------
@@ -76,7 +78,13 @@ class Sizes:
     """
 
     def __init__(
-        self, f: OneStepMap, X: np.ndarray, U: np.ndarray, duration: float, known: Mapping[str, Any]
+        self,
+        f: OneStepMap,
+        X: np.ndarray,
+        U: np.ndarray,
+        duration: float,
+        known: Mapping[str, Any],
+        single: bool = True,
     ):
         self.map = f
         body: Any = f
@@ -100,7 +108,7 @@ class Sizes:
         found = self._lengths(told)
         length = max(extent, found[0]) or found[1] or found[2] / 4 or 1.0  # from rest to rest
         self._mass, self._length, self.time = power(self._mass), power(length), power(self.time)
-        self._shares = self._inertias(body, known)
+        self._shares = self._inertias(body, known) if single else {}
 
     def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
         """Return the inertias of single variables, relative to that of the mechanism.
@@ -151,11 +159,13 @@ class Sizes:
 
         Free parameters have sizes from their values and limits.
         """
-        a = powers(self.map.unit(name))
-        if a is None:
-            return self._own.get(name)
-        share = self._shares.get(name, 1.0)
-        return float(self._mass ** a[0] * self._length ** a[1] * self.time ** a[2] * share)
+        size = self.of_unit(self.map.unit(name))
+        return self._own.get(name) if size is None else size * self._shares.get(name, 1.0)
+
+    def of_unit(self, unit: str) -> float | None:
+        """Return the typical size of a quantity with an SI unit, None if a part of the unit is unknown."""
+        a = powers(unit)
+        return None if a is None else float(self._mass ** a[0] * self._length ** a[1] * self.time ** a[2])
 
     def apart(self, X: np.ndarray, other: np.ndarray) -> float:
         """Return the largest relative difference between two sequences of states (N, nx).

@@ -24,7 +24,8 @@ import numpy as np
 
 from vioc.dynamics.contact.cones import Cone, DryCone, LinearCone, RoundCone
 
-Names = tuple[tuple[str, float], ...]
+Names = tuple[tuple[str, float, str], ...]
+RATE, IMPULSE, PRODUCT, NUMBER = "rate", "impulse", "product", "number"  # kinds of quantities of a contact
 
 
 class ContactLaw:
@@ -36,13 +37,16 @@ class ContactLaw:
 
     Attributes
     ----------
-    unknowns : tuple of (str, float)
-        Names and lower bounds of z.
+    unknowns : tuple of (str, float, str)
+        Names, lower bounds and kinds of z. The kinds are rates of gaps and slips, impulses, and numbers.
+    kinds : tuple of str
+        Kinds of the residuals of `equations`, among them products of a rate and an impulse.
     """
 
     def __init__(self, cone: Cone):
         self.cone = cone
-        self.unknowns: Names = (("gap rate", 0.0), ("impulse", 0.0))
+        self.unknowns: Names = (("gap rate", 0.0, RATE), ("impulse", 0.0, IMPULSE))
+        self.kinds: tuple[str, ...] = (RATE, PRODUCT)
 
     def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
         """Return the residuals of the contact law, with one equation for each unknown in z.
@@ -76,8 +80,13 @@ class Polygon(ContactLaw):
     def __init__(self, cone: LinearCone):
         super().__init__(cone)
         self._count, self._directions = cone.count, cone.directions()
-        each = ((f"{what} {i + 1}", 0.0) for what in ("friction", "slip") for i in range(cone.count))
-        self.unknowns = *self.unknowns, ("slip", 0.0), ("friction left", 0.0), *each
+        each = (
+            (f"{what} {i + 1}", 0.0, kind)
+            for what, kind in (("friction", IMPULSE), ("slip", RATE))
+            for i in range(cone.count)
+        )
+        self.unknowns = *self.unknowns, ("slip", 0.0, RATE), ("friction left", 0.0, IMPULSE), *each
+        self.kinds = *self.kinds, IMPULSE, *cone.count * [RATE], *(1 + cone.count) * [PRODUCT]
 
     def _parts(self, z: Any) -> tuple[Any, ...]:
         return z[1], z[2], z[3], z[4 : 4 + self._count], z[4 + self._count :]
@@ -115,8 +124,9 @@ class RoundLaw(ContactLaw):
     def __init__(self, cone: RoundCone, along: Sequence[int] = (0, 1)):
         super().__init__(cone)
         self._along = list(along)
-        free = ((f"friction {i + 1}", -np.inf) for i in along)
-        self.unknowns = *self.unknowns, *free, ("friction left", 0.0)
+        free = ((f"friction {i + 1}", -np.inf, NUMBER) for i in along)
+        self.unknowns = *self.unknowns, *free, ("friction left", 0.0, NUMBER)
+        self.kinds = *self.kinds, *len(self._along) * [RATE], NUMBER
 
     def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
         b, tau = z[2:-1], z[-1]
@@ -149,8 +159,9 @@ class DryLaw(ContactLaw):
     def __init__(self, cone: DryCone, along: Sequence[int] = (0, 1)):
         super().__init__(cone)
         self._count, self._along = cone.count, list(along)
-        free = ((f"friction {i + 1}", -np.inf) for i in along)
-        self.unknowns = *free, ("friction left", 0.0), ("slip", 0.0)
+        free = ((f"friction {i + 1}", -np.inf, NUMBER) for i in along)
+        self.unknowns = *free, ("friction left", 0.0, NUMBER), ("slip", 0.0, RATE)
+        self.kinds = *len(self._along) * [RATE], NUMBER, RATE
 
     def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
         b, tau, psi = z[:-2], z[-2], z[-1]
@@ -167,6 +178,12 @@ class DryLaw(ContactLaw):
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
         friction = _slid(mu / kappa * w[self._along])
         return ca.vertcat(friction, kappa / (mu * friction[-1]))
+
+
+def kind_unit(kind: str, gap: str) -> str:
+    """Return the SI unit of a kind of quantity of a contact whose gap has the unit ``"m"`` or ``"rad"``."""
+    impulse = "kg m^2/s" if gap == "rad" else "kg m/s"
+    return {RATE: f"{gap}/s", IMPULSE: impulse, PRODUCT: "J", NUMBER: "1"}[kind]
 
 
 def _slid(v: Any) -> Any:

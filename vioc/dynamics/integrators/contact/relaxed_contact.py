@@ -12,7 +12,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.contact.laws import law_of
+from vioc.dynamics.contact.laws import kind_unit, law_of
+from vioc.dynamics.contact.touch import unit_of
 from vioc.dynamics.integrators.contact.contact_step import balance
 from vioc.maps.relaxed import RelaxedStep, relaxed_step
 
@@ -48,17 +49,23 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     momentum = part(x, f.nq, f.nq + f.nd) + at.parts.impulse + push
     after = ca.vertcat(part(at.q1, f.nd), momentum, part(at.rates, f.nd))
     each = zip(f.touches.all, laws, strict=True)
-    named = [(f"{touch.name}: {n}", low) for touch, law in each for n, low in law.unknowns]
-    unknowns = [*((f"lambda.{n}", -np.inf) for n in f.system.constraint_names), *named]
+    named, units = [], list[str]()
+    for touch, law in each:
+        gap = unit_of(f.system, "gap", touch.name, f.system.angles)
+        named += [(f"{touch.name}: {n}", low, kind_unit(kind, gap)) for n, low, kind in law.unknowns]
+        units += [kind_unit(kind, gap) for kind in law.kinds]
+    unknowns = [*((f"lambda.{n}", -np.inf, "") for n in f.system.constraint_names), *named]
     states = f.state_names
     names = (
         *(f"dynamics.{n}" for n in states[f.nq : f.nq + f.nd]),
         *(f"h.{n}" for n in f.system.constraint_names),
-        *(n for n, _ in named),
+        *(n for n, *_ in named),
         *(f"dynamics.{n}" for n in (*states[f.nd : f.nq], *states[f.nq :])),
     )
     equations = ca.vertcat(at.parts.balance + push, at.h, *rows, x1[f.nd :] - after)
-    pairs = list(zip(names, ca.vertsplit(equations), strict=True))
+    before = f.nd + f.nm
+    units = [*before * [""], *units, *(len(names) - before - len(units)) * [""]]
+    pairs = list(zip(names, ca.vertsplit(equations), units, strict=True))
     args = [x, u, x1, w, t, dt, theta, smoothing, give]
     contacts = [touch.name for touch in f.touches.all if touch.cone.gap]
     return relaxed_step(args, pairs, unknowns, ca.vertcat(*multipliers), ca.vertcat(*guess), contacts)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import casadi as ca
 import numpy as np
 
+from vioc.dynamics.contact.laws import kind_unit
+from vioc.dynamics.contact.touch import unit_of
 from vioc.dynamics.integrators.maximal.body_equations import Assembly
 from vioc.dynamics.integrators.maximal.body_space import STATE, TWIST_NAMES
 from vioc.dynamics.integrators.maximal.geometry import opened_share
@@ -64,17 +66,28 @@ def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     norms = [ca.sumsqr(q[3:]) - 1 for q in goals]
     equations = [*norms, *rows(gone, held, opening, lam, y), *rows(come, there, closing, mu, z)]
     args = [x, u, x1, w, t, dt, theta, smoothing, give]
-    names = [f"norm.{b}" for b in f.bodies]
+    gaps_in = {t.name: unit_of(f.system, "gap", t.name, f.states.periods) for t in graph.touches}
+    named = [(f"norm.{b}", "1") for b in f.bodies]
     for end in ENDS:
-        names += [f"{end} {c}.{b}" for b in f.bodies for c in TWIST_NAMES]
-        names += [f"{end} {n}" for n in graph.names]
-        names += [f"{end} {t.name}:{i}" for t in graph.touches for i in range(len(t.geometry.law.unknowns))]
+        named += [
+            (f"{end} {c}.{b}", "kg m/s" if c[0] == "v" else "kg m^2/s") for b in f.bodies for c in TWIST_NAMES
+        ]
+        named += [(f"{end} {n}", "") for n in graph.names]
+        named += [
+            (f"{end} {t.name}:{i}", kind_unit(kind, gaps_in[t.name]))
+            for t in graph.touches
+            for i, kind in enumerate(t.geometry.law.kinds)
+        ]
     unknowns = [
-        (f"{end} {n}", low)
+        (f"{end} {n}", low, unit)
         for end in ENDS
-        for n, low in (
-            *((n, -np.inf) for n in graph.names),
-            *((f"{t.name}: {what}", low) for t in graph.touches for what, low in t.geometry.law.unknowns),
+        for n, low, unit in (
+            *((n, -np.inf, "") for n in graph.names),
+            *(
+                (f"{t.name}: {what}", low, kind_unit(kind, gaps_in[t.name]))
+                for t in graph.touches
+                for what, low, kind in t.geometry.law.unknowns
+            ),
         )
     ]
     parts = (
@@ -93,6 +106,7 @@ def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
 
     still = ca.SX.zeros(len(graph.names))
     guess = [still, *begun(gone, held, opening), still, *begun(come, there, closing)]
-    pairs = list(zip(names, ca.vertsplit(ca.vertcat(*equations)), strict=True))
+    rows_of = zip(named, ca.vertsplit(ca.vertcat(*equations)), strict=True)
+    pairs = [(name, row, unit) for (name, unit), row in rows_of]
     contacts = [touch.name for touch in graph.touches if touch.cone.gap]
     return relaxed_step(args, pairs, unknowns, whole, ca.vertcat(*guess), contacts)
