@@ -29,7 +29,7 @@ def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
 
 def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()) -> np.ndarray:
     """Convert a value to a finite C-ordered float64 array of a given shape.
-    A value that is not one raises a ValueError that names the entry.
+    If that is not possible, a ValueError is raised; it names an entry that is not finite.
     """
     array = np.ascontiguousarray(as_floats(value, what, f" of shape {shape}"))
     if array.shape != shape:
@@ -158,7 +158,7 @@ def as_bounds(value: Any) -> Mapping[str, Any]:
 
 
 def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarray, np.ndarray]:
-    """Convert limits in any accepted form to arrays of lower and upper limits (count,).
+    """Convert a limit, a number or a pair (lower, upper), to arrays of lower and upper limits (count,).
 
     `value` is a pair (lower, upper), each a number, an array over the samples or None for no limit; or a
     number b, which means [-b, b] (`number` = "symmetric") or the value b (`number` = "equal").

@@ -225,7 +225,7 @@ class _Free:
 
 
 def _read(f: ca.Function) -> tuple[OperationValues, list[list[int]]]:
-    """Return the operations of a CasADi function, and the values in each output."""
+    """Return the operations of a CasADi function, and for each output the indices of its values."""
     holds: dict[int, int] = {}
     values = OperationValues([], [], {})
     outputs = [[0] * f.nnz_out(i) for i in range(f.n_out())]

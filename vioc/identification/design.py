@@ -39,7 +39,7 @@ FREE = 1e-12  # relative information added to each component of the initial stat
 
 @dataclass(frozen=True)
 class Judged:
-    """Fisher information of a motion about the parameters, with the design criterion.
+    """Fisher information about the parameters in measurements of a motion, with the design criterion.
 
     These are (ID-16) and (ID-17).
 
@@ -195,7 +195,7 @@ class Design:
 
     @property
     def std_before(self) -> dict[str, float]:
-        """Predicted standard deviations of the parameters for the initial guess, by name."""
+        """Predicted standard deviations of the parameters, by name, for the initial guess of the motion."""
         return self._deviations(self.before)
 
     @property
@@ -205,7 +205,7 @@ class Design:
 
     @property
     def condition(self) -> tuple[float, float]:
-        """Condition numbers of the information, before and after the design."""
+        """Condition numbers of the Fisher information for the initial guess and for the designed motion."""
         S = np.outer(self.scale, self.scale)
         return float(np.linalg.cond(self.before * S)), float(np.linalg.cond(self.information * S))
 
@@ -339,7 +339,8 @@ def design(
 def _nearness(
     f: OneStepMap, run: Trajectory, bounds: Mapping[str, Any]
 ) -> tuple[Cost, np.ndarray, np.ndarray]:
-    """Return a cost of the distance to a trajectory, and scales of states and inputs.
+    """Return a cost on the distance to a trajectory, with the scales of states and inputs.
+    The scales are half the ranges in `bounds`, or half the trajectory's ranges where there are no bounds.
 
     The cost is the squared distance in units of the ranges of states and inputs.
     """

@@ -168,7 +168,7 @@ class Identification:
         method: str,
         seconds: float,
     ) -> Identification:
-        """Return the identification result that belongs to a Gauss-Newton search."""
+        """Return the result of an identification, given the result `found` of its Gauss-Newton search."""
         unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
         theta = unknowns.at(trial.z)[0]
         knows = told(information[0], unknowns.names, _scales(unknowns, theta), information[1])
@@ -337,7 +337,7 @@ class Identification:
 
 
 def _scales(unknowns: ParameterCoordinates, theta: np.ndarray) -> np.ndarray:
-    """Return the scales of the parameters by which errors are relative.
+    """Return the magnitudes of the parameters to which their errors are relative.
 
     They are the magnitudes of estimated values. Complete inertias, delays, biases and values of 0 have the
     scales of `unknowns`.

@@ -1,6 +1,6 @@
-"""Checks for forces of known magnitude, without which only ratios are determined.
+"""Checks that forces of known magnitude act; without them only ratios of parameters are determined.
 
-`base_parameters` uses them: without a known force the equations determine only ratios.
+`base_parameters` uses these checks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 
 def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float) -> None:
-    """Raise ValueError if no known force acts on a group of coupled variables.
+    """Raise ValueError if no force of known magnitude acts on a group of coupled generalized coordinates.
 
     The group's equations are not coupled to others. `rows` are the variables' names, W and y the equations.
     """

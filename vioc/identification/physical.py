@@ -1,4 +1,4 @@
-"""Physically consistent inertias that have given, identified base parameters.
+"""Search for physically consistent inertias of bodies that agree with identified base parameters.
 
 See (ID-15).
 """

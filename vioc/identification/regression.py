@@ -90,7 +90,7 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
 
 
 def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
-    """Return the values of a signal at the samples, the mean of both sides at a jump.
+    """Return the values of a signal at the sample times; at a jump, the mean of the two sides.
 
     Signals that are constant between samples jump at the samples.
     """
@@ -341,7 +341,7 @@ def base_parameters(
 
 
 def _terms(regressor: Any, m: SmoothMotion) -> np.ndarray:
-    """Return the regressor's terms of weights and of single accelerations.
+    """Return parts of the regressor: its value at rest, and its change by each single acceleration.
 
     They are (N, nq, n), at some samples. Their sum is zero for bodies that no force moves.
     """
@@ -368,7 +368,7 @@ def _projected(
 def _changes(
     regressor: Any, m: SmoothMotion, arms: np.ndarray, whole: np.ndarray, own: np.ndarray, Dh: np.ndarray
 ) -> Callable[[int], np.ndarray]:
-    """Return a function for derivatives of the equations by a variable's motion.
+    """Return a function that differentiates the regression equations by the motion of one variable.
 
     For the number of a variable it returns those of [W, y] (3, N, r, n + 1) by position, velocity and
     acceleration: difference quotients. Dh are the constraints' derivatives along the motion.
@@ -403,7 +403,7 @@ def _weights(regressor: Any, length: float) -> np.ndarray:
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return for each parameter the value that would explain all forces alone.
+    """Return the magnitude that each parameter would need to explain all forces without the others.
 
     It is 0 for a parameter without effect. The shape is (n,).
     """
@@ -445,7 +445,8 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return independent columns of a matrix, and the others as combinations of them.
+    """Return independent columns of a matrix, and the other columns as combinations of them.
+    A column is independent if its pivot in a QR factorization exceeds `least`, relative to the largest.
 
     Returns the indices (r,) of independent columns of W and the coefficients K (r, others) of the others.
     `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last

@@ -36,7 +36,7 @@ class UnidentifiableDirection:
 
 @dataclass(frozen=True)
 class Told:
-    """Identifiability of parameters: covariance, and combinations not determined.
+    """Identifiability of parameters: their covariance, and combinations that are not identifiable.
 
     Attributes
     ----------

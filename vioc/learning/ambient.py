@@ -1,4 +1,5 @@
-"""Derivatives by all components of states with unit quaternions, not by errors.
+"""Derivatives by the components of a state that contains unit quaternions.
+The map itself has derivatives by the error of the state, in which a rotation has three components.
 
 Machine-learning frameworks differentiate by these components. A quaternion q of the state may have any norm
 except 0 here: the step begins at q/|q|. Errors about a state x with quaternions qb, and about the next state
@@ -28,7 +29,7 @@ def normalized(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def errors(f: OneStepMap) -> list[int]:
-    """Return the indices, in the state's error, of the rotation errors of quaternions."""
+    """Return, for each quaternion, the index of its first rotation error in the error vector of the state."""
     return [i - n for n, i in enumerate(f.space.quaternions)]
 
 
@@ -45,7 +46,7 @@ def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the Hessian of a weighted state error by the state's components.
+    """Return the Hessian of a weighted sum of the state's errors, by the components of the state.
 
     The weighted error is y . error with y (N, ndx); the shape is (N, nx, nx).
     """
@@ -72,7 +73,7 @@ def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
 
 
 def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the Hessian of weighted components of the state by the state's error.
+    """Return the Hessian of a weighted sum of the next state's components, by the errors of the next state.
 
     The weighted state is w . state with w (N, nx); the shape is (N, ndx, ndx).
     """

@@ -1,4 +1,4 @@
-"""Rollouts that divide a step into shorter ones where no step of the full length exists."""
+"""Rollouts that divide a step into shorter substeps if a step of the full length cannot be solved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST = 256  # and its least value
 
 
 def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: np.ndarray) -> Trajectory:
-    """Return a rollout in which a step that does not exist is halved, repeatedly if necessary.
+    """Return a rollout in which each step that cannot be solved is halved, repeatedly if necessary.
 
     Returns
     -------

@@ -20,7 +20,7 @@ OWN = (TIME, STEP, RUN, BEFORE)  # columns other than quantities
 
 
 def quantities_table(run: Any, names: Sequence[str]) -> Table:
-    """Return a table of a trajectory's quantities, with times ``t`` and indices ``k``.
+    """Return a table of quantities along a trajectory, with columns for time ``t`` and sample index ``k``.
 
     Columns have the full names of quantities. A quantity of steps is in the row of the step's start; the last
     row has none. A part of a run of unequal steps also has the length of the step before each row, on which

@@ -50,7 +50,7 @@ def same_steps(got: Any, expected: Any) -> bool:
 
 
 def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", instead: str = "") -> None:
-    """Raise ValueError if two objects, such as law and map, have other step lengths.
+    """Raise ValueError if two objects, such as a controller and a map, differ in their step lengths.
 
     Parameters
     ----------

@@ -47,7 +47,8 @@ class Slack(NamedTuple):
 
 @dataclass(frozen=True)
 class Trajectory:
-    """States and inputs of a one-step map over time; quantities by name.
+    """States, inputs and multipliers of a one-step map over time.
+    An expression such as ``run["theta"]`` returns the values of a named quantity.
 
     Attributes
     ----------
@@ -149,7 +150,8 @@ class Trajectory:
         return replace(self, map=f.with_dt(float(h[0])))
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
-        """Evaluate an expression in the map's CasADi symbols at all samples or steps.
+        """Evaluate an expression in the map's CasADi symbols along the trajectory.
+        An expression of the state alone has a value at each sample, any other expression one in each step.
 
         Returns
         -------

@@ -173,7 +173,7 @@ class Substeps(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def _parts(self, steps: Steps, timed: bool) -> Parts:
-        """Return the substeps of given steps with their data, as an object for the chain rule."""
+        """Return the substeps of given steps as a `Parts` object, which applies the chain rule."""
         N, n = len(steps), self.n
         each = self._substeps_of(steps.x0, steps.u, 0, steps.h, steps.t)
         names = "x0", "x1", "u", "multipliers", "t", "h"
