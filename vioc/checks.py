@@ -60,7 +60,8 @@ def as_floats(value: Any, what: str, shape: str = "") -> np.ndarray:
 
 def real(value: Any, what: str) -> Any:
     """Return a number or array unchanged if it is real, else raise a ValueError.
-    Imaginary parts other than 0 and masked entries are errors; a complex type without them is made real.
+    Nonzero imaginary parts and masked entries raise it. An array of complex type without imaginary parts is
+    converted to a real one.
     """
     if type(value) is np.ndarray and value.dtype.kind != "c":
         return value

@@ -137,7 +137,9 @@ class AutoProgram(Program):
         return self._native if self._loaded else self._virtual
 
     def _look(self) -> None:
-        """Load the program's C library if it is compiled already; else compile it if that may save time."""
+        """Load the program's C library if it has been compiled already.
+        Otherwise compile it, if that may save time.
+        """
         begun = self._compilation
         if begun is not None and not begun.lost:
             if begun.over:

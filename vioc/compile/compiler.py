@@ -152,8 +152,8 @@ def require_compiler() -> Compiler:
 
 @lru_cache(maxsize=8)
 def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
-    """Return the first C compiler that works, or None and a text that says why there is none.
-    The text is "" if a compiler works, and also if the user chose none and none was found.
+    """Return the first C compiler that works, or None and the reason.
+    The reason is "" if a compiler works, and also if the user chose none and none was found.
     """
     own = [] if importlib.util.find_spec(PACKAGE) is None else [[sys.executable, "-m", PACKAGE, "cc"]]
     try:

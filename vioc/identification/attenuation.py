@@ -1,4 +1,4 @@
-"""Linear regression in which the regressor contains measurement noise (errors in variables).
+"""Linear regression with errors in variables: noise in the measured regressor.
 
 See (ID-14).
 """
@@ -23,8 +23,8 @@ ROUNDING = 1e-12  # relative noise of positions that are exact
 
 @dataclass(frozen=True)
 class SplineNoise:
-    """Errors of a fitted spline and of its first two derivatives, caused by measurement noise.
-    The spline is a measured position; its derivatives are velocity and acceleration.
+    """Errors of a spline and its first two derivatives due to measurement noise.
+    The spline is fitted to a measured position; its derivatives are velocity and acceleration.
 
     The errors are `basis` (three sparse matrices (N, nc)) times the errors of the coefficients, whose
     `covariance` is (nc, nc). `at_samples` (N, 3, 3) is the covariance at single samples. `smoothed` is True
@@ -38,8 +38,9 @@ class SplineNoise:
 
 
 def spline_noise(spline: BSpline, t: np.ndarray, y: np.ndarray, kept: np.ndarray) -> SplineNoise:
-    """Return the errors that measurement noise causes in a least-squares spline and its derivatives.
-    The spline is fitted to the samples (t, y); the errors are returned at the times `kept`.
+    """Return the errors of a least-squares spline due to the noise of its samples.
+    The spline is fitted to the samples (t, y). The errors are those of its value and of its first two
+    derivatives at the times `kept`.
     """
     hat = BSpline.design_matrix(t, spline.t, spline.k)
     normal, count = hat.T @ hat, hat.shape[1]
@@ -68,7 +69,8 @@ def spline_noise(spline: BSpline, t: np.ndarray, y: np.ndarray, kept: np.ndarray
 
 @dataclass(frozen=True)
 class Regression:
-    """Result of a linear regression whose regressor contains noise: estimates and their covariance.
+    """Result of a linear regression with noise in the regressor.
+    It contains the estimates and their covariance.
 
     `deviations` are those of the equations' residuals, and `sizes` those that weigh the equations. `unclear`
     is the number of directions that stay at the start, since W is mostly noise there. `smoothed` is the

@@ -1,4 +1,4 @@
-"""Initial guesses for an identification: initial states, and standard deviations of sensor noise."""
+"""Initial guesses of initial states and of sensor noise for an identification."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ FITS = 1.5  # largest residual of a polynomial that represents the motion, over 
 
 
 def noise_of(records: Sequence[Record], name: str) -> float:
-    """Return the standard deviation of a sensor's noise, estimated from third differences of its samples.
+    """Return an estimate of the standard deviation of a sensor's noise.
+    It is computed from third differences of successive samples.
 
     A smooth motion contributes little to third differences of the samples.
     """

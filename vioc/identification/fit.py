@@ -120,7 +120,8 @@ def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float)
 
 
 class _Way:
-    """Damped Gauss-Newton step of an identification, computed at given values of all unknowns.
+    """Damped Gauss-Newton step of an identification.
+    The step starts from the values `trial` of all unknowns, with the prediction `now`.
 
     With `loose`, defects have these variances, (ID-5a); without, they are constraints. See (ID-5).
 
@@ -168,8 +169,8 @@ class _Way:
         return found.cost + self._of_gaps(found.gaps)
 
     def corrected(self, there: Prediction) -> np.ndarray:
-        """Return the Gauss-Newton step with a second-order correction, given the prediction after the step.
-        The correction reduces the defects that remain after the step.
+        """Return the Gauss-Newton step with a second-order correction.
+        The correction reduces the defects of the prediction `there`, which are those after the step.
         """
         n = len(self.step)
         return self.step + self._solved(np.concatenate([np.zeros(n), -there.gaps]))[:n]
@@ -211,8 +212,8 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
 
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
-    """Return the first-order change of the estimated parameters if simulation steps are halved.
-    A simulation step is a step of the map with which motions are predicted.
+    """Return the change of the estimates, to first order, with halved time steps.
+    The time steps are those of the map with which motions are predicted.
 
     The change (n,) is a Gauss-Newton step for a simulation with steps of half the length.
     """
@@ -231,7 +232,8 @@ def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = No
 
 
 def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Fisher information on all parameters jointly, and on each one if the others were known.
+    """Return the Fisher information on all parameters jointly, and on each alone.
+    For a parameter alone, all other parameters are assumed to be known.
 
     Returns the information (n, n) if all other unknowns are free and defects are zero, and the information on
     each parameter if all others were known, (n,). Other unknowns that are not identifiable are limited only

@@ -14,7 +14,7 @@ BACK = 1e-4  # interval of a function's difference quotient, over the step lengt
 
 
 class Late:
-    """Input signal whose values act later by a delay.
+    """Input signal that acts on the mechanism with a delay.
 
     See (ID-6).
 

@@ -1,4 +1,5 @@
-"""Search for physically consistent inertias of bodies that agree with identified base parameters.
+"""Search for physically consistent inertias with given base parameters.
+The base parameters are results of an identification.
 
 See (ID-15).
 """

@@ -187,7 +187,7 @@ class SimulationGrid:
                 self._fixed[:, f.input_names.index(n)] = self._held(n)
 
     def _signal(self, name: str) -> tuple[Any, np.ndarray, str]:
-        """Return an input's checked signal, its sample times, and its label in error messages."""
+        """Return an input's checked signal, its sample times, and its name in errors."""
         if name not in self.signals:
             raise ValueError(f"{self.record.name}: the delay of {name!r} needs its signal")
         value, t, what = self.signals[name], self.record.t, f"{self.record.name}: input {name!r}"
@@ -234,7 +234,7 @@ class SimulationGrid:
             return f.run(start, U, k0, self.lengths[some], t=self.ends[:-1][some])
 
     def hats(self, knots: int) -> np.ndarray:
-        """Return the values (N, knots) of hat functions at the middles of the N simulation steps.
+        """Return hat functions (N, knots) at the middles of the N simulation steps.
         The knots of these piecewise linear functions are equally spaced over the record.
         """
         middle = (self.ends[1:] + self.ends[:-1]) / 2

@@ -90,7 +90,8 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
 
 
 def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
-    """Return the values of a signal at the sample times; at a jump, the mean of the two sides.
+    """Return the values of a signal at the sample times.
+    Where the signal jumps, the value is the mean of both sides of the jump.
 
     Signals that are constant between samples jump at the samples.
     """
@@ -341,7 +342,7 @@ def base_parameters(
 
 
 def _terms(regressor: Any, m: SmoothMotion) -> np.ndarray:
-    """Return parts of the regressor: its value at rest, and its change by each single acceleration.
+    """Return the regressor at rest, and its change by each acceleration alone.
 
     They are (N, nq, n), at some samples. Their sum is zero for bodies that no force moves.
     """
@@ -368,7 +369,8 @@ def _projected(
 def _changes(
     regressor: Any, m: SmoothMotion, arms: np.ndarray, whole: np.ndarray, own: np.ndarray, Dh: np.ndarray
 ) -> Callable[[int], np.ndarray]:
-    """Return a function that differentiates the regression equations by the motion of one variable.
+    """Return a function that differentiates the regression equations.
+    The derivatives are by the motion (position, velocity and acceleration) of one variable.
 
     For the number of a variable it returns those of [W, y] (3, N, r, n + 1) by position, velocity and
     acceleration: difference quotients. Dh are the constraints' derivatives along the motion.
@@ -403,7 +405,7 @@ def _weights(regressor: Any, length: float) -> np.ndarray:
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the magnitude that each parameter would need to explain all forces without the others.
+    """Return the magnitude with which each parameter alone explains all forces.
 
     It is 0 for a parameter without effect. The shape is (n,).
     """
@@ -445,8 +447,9 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return independent columns of a matrix, and the other columns as combinations of them.
-    A column is independent if its pivot in a QR factorization exceeds `least`, relative to the largest.
+    """Return independent columns of a matrix, and combinations for the others.
+    Each other column is a linear combination of the independent ones. A column is independent if its pivot in
+    a QR factorization exceeds `least`, relative to the largest pivot.
 
     Returns the indices (r,) of independent columns of W and the coefficients K (r, others) of the others.
     `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last

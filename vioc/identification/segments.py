@@ -1,4 +1,4 @@
-"""Residuals of measurements and defects between segments, for multiple shooting of measured records."""
+"""Residuals of measurements and defects between segments in multiple shooting."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class Trial:
 
 @dataclass
 class Prediction:
-    """Measurements of all records, predicted for given values of the unknowns, with residuals.
+    """Predicted measurements and residuals of all records for values of unknowns.
+    The unknowns are the parameters, the unknown inputs and the initial states of segments.
 
     Attributes
     ----------
@@ -192,7 +193,7 @@ class Segments:
         return U, D
 
     def moved(self, trial: Trial, step: np.ndarray, bases: Sequence[np.ndarray]) -> Trial:
-        """Return the values of the unknowns after a Gauss-Newton step `step` from the values `trial`.
+        """Return the values of the unknowns after a Gauss-Newton step.
         The new initial states satisfy the constraints of the map.
         """
         z, c = trial.z + step[: self.nz], trial.c + step[self.nz : self.nz + self.nc]
@@ -262,7 +263,7 @@ class Segments:
         return np.concatenate(found) if found else np.zeros(0)
 
     def seamless(self, trial: Trial, found: Prediction) -> Trial:
-        """Remove those parts of the jumps between segments that have no effect on the predicted motion.
+        """Remove jumps between segments as far as they have no effect on the motion.
 
         Returns trial values with the same motions, in which the end of a segment and the next initial state
         agree in directions without effect on the motion (momenta across constraints). Bases rotate with
@@ -281,7 +282,7 @@ class Segments:
         return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
-        """Return mean squares of the g defects between segments (g,), or None if all defects are zero."""
+        """Return mean squares (g,) of the g defects, or None if all defects are zero."""
         joints = self._joints()
         if not joints or not found.gaps.any():
             return None
@@ -292,7 +293,7 @@ class Segments:
         return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
 
     def sizes(self, bases: Sequence[np.ndarray], diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return scales of the unknowns and of the defects, which have different units.
+        """Return scales of the unknowns and of the defects, which differ in units.
 
         They are lower bounds (n,) of the information's diagonal, and deviations (g,) of defects. Quantities
         of different kinds are scaled separately: the unit of a momentum is not relevant to an angle.
@@ -374,7 +375,7 @@ class Segments:
 
 
 def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
-    """Return the Jacobian of one segment's results as a sparse matrix with columns for all unknowns.
+    """Return the sparse Jacobian of one segment's results by all unknowns.
 
     Columns [0, w) belong to the common unknowns, those from `at` to the segment's initial state.
     """

@@ -36,7 +36,7 @@ class UnidentifiableDirection:
 
 @dataclass(frozen=True)
 class Told:
-    """Identifiability of parameters: their covariance, and combinations that are not identifiable.
+    """Identifiability of parameters: covariance and unidentifiable combinations.
 
     Attributes
     ----------

@@ -22,7 +22,8 @@ from vioc.maps.protocol import OneStepMap
 
 
 def check_framework_map(f: OneStepMap) -> None:
-    """Raise ValueError for a map whose state errors cannot be represented in machine-learning frameworks.
+    """Raise ValueError if machine-learning frameworks cannot use a map's errors.
+    The errors are those between states, by which the map has derivatives.
 
     Errors must be differences of states or rotations of quaternions.
     """
@@ -72,8 +73,8 @@ class Solved:
 
     @property
     def jacobians(self) -> np.ndarray:
-        """Jacobians (N, nx + nm, nx + nu + np) of the next states and multipliers of N steps.
-        The derivatives are by state, input and parameters.
+        """Jacobians (N, nx + nm, nx + nu + np) of next states and multipliers.
+        The derivatives of the N steps are by state, input and parameters.
         """
         nx, nm, nu, np_ = self.sizes
         J = np.empty((self.count, nx + nm, nx + nu + np_))
@@ -106,7 +107,7 @@ class Solved:
 
     @property
     def tensors(self) -> np.ndarray:
-        """Second derivatives (N, nx + nm, ns, ns) of the next states and multipliers of N steps.
+        """Second derivatives (N, nx + nm, ns, ns) of next states and multipliers.
         The ns = nx + nu + np variables are the components of state, input and parameters.
         """
         nx, nm, nu, np_ = self.sizes
@@ -136,7 +137,8 @@ class Solved:
 
 
 class _Errors:
-    """Conversion of derivatives by errors of the state to derivatives by components of the state.
+    """Conversion of derivatives by state errors to derivatives by components.
+    The components are those of the state, which may contain quaternions.
 
     The formulas are in `vioc.learning.ambient`.
     """

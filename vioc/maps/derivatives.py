@@ -182,7 +182,7 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def of(H: np.ndarray, ndx: int, nu: int) -> SecondOrder:
-        """Return second derivatives whose matrices are blocks of the Hessians H by state, input, parameters.
+        """Return second derivatives, given the Hessians H by state, input and parameters.
 
         The Hessians (..., ns, ns) are by s = (state errors, inputs, parameters).
         """

@@ -163,7 +163,7 @@ class Driver:
         return self._trajectory((c.X, c.applied, c.multipliers), k0, lengths, t)
 
     def one(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float) -> Solved:
-        """Take step k from the state x under the input u at time t, with the same bits as in a rollout.
+        """Take step k from the state x under the input u at time t; a rollout gives bitwise the same result.
 
         Returns (x_next, multipliers).
         """
@@ -277,7 +277,7 @@ class Driver:
     # -- many -----------------------------------------------------------------------------------
 
     def run_many(self, runs: Runs, threads: int | None) -> bool:
-        """Compute many rollouts in parallel; return False if the map has no program for this."""
+        """Compute many rollouts in parallel; return False if the map has no compiled program for this."""
         f, many, n = self._f, self._solver.many(), len(runs.lengths)
         if many is None or not n:
             return False

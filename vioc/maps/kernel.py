@@ -109,8 +109,7 @@ class KernelPrograms:
         self._many: list[ManyProgram | None] = []  # of length one once it was asked for
 
     def solver(self, rescued: Callable[..., Solved], **more: Any) -> StepSolver:
-        """Return a step solver that consists of these compiled programs and of a last resort.
-        The last resort is the function `rescued`, which solves a step that the programs do not solve.
+        """Return a step solver that tries these compiled programs first, and then the function `rescued`.
 
         `more` are other attributes of the `StepSolver`.
         """

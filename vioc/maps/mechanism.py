@@ -25,7 +25,7 @@ def added(x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
 
 
 def exact(dt: float) -> float:
-    """Return 0, the default rounding error of forces in a step of length `dt`, N."""
+    """Return 0 N: by default, the forces in a step of length `dt` have no rounding error."""
     return 0.0
 
 

@@ -1,4 +1,4 @@
-"""Interface of one-step maps, the only one through which `vioc.control` uses a mechanism.
+"""Interface of one-step maps, through which alone `vioc.control` uses a mechanism.
 
 A map is x[k+1] = f(x[k], u[k]) with exact first and second derivatives. Every integrator of vioc is one, and
 so is any explicit CasADi function of the user (`vioc.CasadiMap`).
@@ -381,7 +381,7 @@ class OneStepMap(ABC):
         return Batch(runs.map or self, runs.t, x, u, multipliers, errors, k0, own)
 
     def _run_many(self, runs: Runs, threads: int | None) -> bool:
-        """Compute many rollouts in parallel; return False if this map has no program for this."""
+        """Compute many rollouts in parallel; return False if this map has no compiled program for this."""
         return False
 
     def _run_each(self, runs: Runs, threads: int | None) -> None:

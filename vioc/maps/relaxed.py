@@ -1,4 +1,4 @@
-"""Smooth equations and bounds of a step with contact, as optimal control needs them."""
+"""Smooth equations and bounds of a step with contact, for use in optimal control."""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ def whole_file(path: str | os.PathLike, suffix: str = ".npz") -> Path:
 
 
 def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
-    """Write a file by the function `write`; an existing file is replaced only after this has succeeded."""
+    """Write a file by the function `write`, without loss of an existing file.
+    The existing file is replaced only after the new one has been written completely.
+    """
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         mask = os.umask(0)

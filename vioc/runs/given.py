@@ -128,13 +128,13 @@ class AsTrajectory:
         return self.trajectory.plot(*names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
-        """Animate the motion, together with obstacles if the motion was optimized with obstacles.
+        """Animate the motion, and draw the obstacles of the optimization, if any.
         The arguments are those of `Trajectory.animate`.
         """
         return viz().animate(self, path, **options)
 
     def view(self, **options: Any) -> Any:
-        """Show the motion in the browser, together with obstacles if it was optimized with obstacles.
+        """Show the motion in the browser, with the obstacles of its optimization, if any.
         The arguments are those of `Trajectory.view`.
         """
         return viz().view(self, **options)

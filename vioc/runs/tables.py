@@ -170,7 +170,7 @@ class Table(Mapping):
         return frame
 
     def to_xarray(self) -> Any:
-        """Convert the table to an ``xarray.Dataset`` that has the index columns as dimensions.
+        """Convert the table to an ``xarray.Dataset`` with index columns as dimensions.
         Index columns, such as the time, identify the rows.
 
         Units are in ``attrs``.

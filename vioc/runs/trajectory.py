@@ -1,4 +1,4 @@
-"""Trajectories, the results of rollouts, with quantities by name, and their files."""
+"""Trajectories, which are the results of rollouts, with named quantities."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Trajectory:
 
     @cached_property
     def impulse_lengths(self) -> np.ndarray:
-        """Time (N,), s, by which each step's constraint impulses are divided to be forces.
+        """Time (N,), s, by which the impulses of each step are divided to give forces.
 
         An impulse divided by this time is the force. An impulse at the start of a step belongs in part to the
         step before, which may have another length.

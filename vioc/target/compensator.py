@@ -1,4 +1,6 @@
-"""Poles of a compensator, the system of observer and feedback law from measurements to inputs."""
+"""Poles of a compensator, which is a feedback law with an observer.
+Its inputs are the measurements, and its outputs are the inputs of the plant.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
 
 
 def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
-    """Yield each operating point (x, u) to which a feedback law regulates, with the gain matrix there."""
+    """Yield each operating point (x, u) of a feedback law, with its gain matrix."""
     law = law.law if isinstance(law, LimitedLaw) else law
     offsets = np.zeros((f.nu, 0))
     if isinstance(law, OffsetFree):
@@ -62,7 +64,7 @@ def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
 
 
 def _without_plant(f: OneStepMap, observer: Any, x: np.ndarray, u: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """Return the state matrix of a compensator, which consists of an observer and a feedback law.
+    """Return the state matrix of a compensator, an observer with a feedback law.
     The plant is not part of this system.
 
     It has no rows for a compensator without memory, or with changing gains.

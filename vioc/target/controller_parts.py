@@ -164,7 +164,7 @@ def _expression(name: str, comment: str, precision: str, outputs: dict, **symbol
 
 
 def _sensed(f: OneStepMap, measurement: Measurement | None, precision: str) -> tuple[ca.SX, ca.SX, str]:
-    """Return the state and the measurement as CasADi expressions, and C code that computes the measurement.
+    """Return state and measurement as CasADi expressions, and measurement C code.
 
     Without a measurement g is the state.
     """
@@ -298,7 +298,7 @@ def difference_of(f: OneStepMap, precision: str) -> Emitted:
 
 
 def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> ControllerPart:
-    """Return C code of a feedback law with limits of the input, as a part of a controller."""
+    """Return C code of a feedback law with input limits, as a controller's part."""
     limited = law if isinstance(law, LimitedLaw) else None
     text, bounded, offset = "", [lower, upper], law if isinstance(law, OffsetFree) else None
     if limited is not None:

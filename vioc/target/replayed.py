@@ -103,7 +103,7 @@ def of_loop(
 
 
 def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
-    """Return the recorded steps of a map, and the linearization of the first few of them.
+    """Return recorded steps of a map, and the linearization of the first few.
     The linearization is None unless `derivatives` is True.
     """
     few = steps.piece(slice(0, LINEARIZED))
@@ -133,8 +133,9 @@ def samples_text(records: Records) -> str:
 
 
 def _scaled(name: str, rows: np.ndarray, whole: bool = False) -> dict[str, np.ndarray]:
-    """Return a table of recorded values, and for each of its columns a scale of the values' magnitude.
-    With `whole`, all columns have the same scale.
+    """Return a table of recorded values, and a scale for each of its columns.
+    The scale is the largest magnitude in the column, at least 1/1000 of that in the table. With `whole`, all
+    columns have the scale of the table.
     """
     size = np.abs(rows).max(axis=0, initial=0.0)
     largest = size.max(initial=0.0)

@@ -184,7 +184,10 @@ class MapAround(OneStepMap):
 
     @abstractmethod
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
-        """Return the second derivatives of steps; `timed` adds those by step length and start time."""
+        """Return the second derivatives of steps, contracted with covectors.
+        Z weights the next states, `zeta` the multipliers. `timed` adds derivatives by step length and start
+        time.
+        """
 
     @property
     def derivatives(self) -> MapDerivatives:

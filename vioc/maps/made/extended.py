@@ -230,7 +230,7 @@ class ExtendedMap(MapAround):
         return len(self.constants) == len(self.disturbances) + len(self.biases) and not self._pushes_states
 
     def input_disturbance(self, constants: np.ndarray) -> np.ndarray:
-        """Return the inputs (..., nu) that act in addition, given the constants (..., nc)."""
+        """Return the disturbances (..., nu) that are added to the inputs, given the constants (..., nc)."""
         return self._pushes(constants) @ self._to_inputs.T
 
     def _begins(self, lengths: np.ndarray, k0: int, unit: float, t: np.ndarray | None) -> np.ndarray:

@@ -20,7 +20,7 @@ GAP = 1e-9  # relative to 1 + |x|: largest distance of an end and a start that a
 
 
 def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Trajectory:
-    """Join successive trajectories to one trajectory.
+    """Join successive trajectories to one trajectory, with optional jumps of the state between them.
 
     Parameters
     ----------

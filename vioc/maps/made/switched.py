@@ -116,7 +116,7 @@ class SwitchedMap(MapAround):
 
     @cached_property
     def _leaps(self) -> dict[int, Evaluator]:
-        """Evaluators of the jumps of the state at switches and their derivatives, by the next map's index."""
+        """Evaluators of the state's jumps at switches and of their derivatives, by the next map's index."""
         found = {}
         for i in range(len(self.maps)):
             jump = self.jumps[i - 1] if i or self.periodic else None
@@ -148,9 +148,7 @@ class SwitchedMap(MapAround):
 
     @property
     def inner(self) -> OneStepMap:  # type: ignore[override]
-        """That one of the switched maps which has the fewest constraints.
-        All maps have its named quantities.
-        """
+        """Switched map with the fewest constraints, whose named quantities also exist in all other maps."""
         return min(self.maps, key=_constraints)
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
