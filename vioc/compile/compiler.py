@@ -107,7 +107,7 @@ class Compiler:
 
     def try_out(self) -> None:
         """Compile and call a small test function; raise `CompileError` if this fails.
-        It also fails if the function returns a wrong value.
+        The error is also raised if the function returns a wrong value.
         """
         with tempfile.TemporaryDirectory(prefix="vioc-", ignore_cleanup_errors=True) as folder:
             source, target = Path(folder, "trial.c"), Path(folder, "trial.so")
@@ -152,7 +152,7 @@ def require_compiler() -> Compiler:
 
 @lru_cache(maxsize=8)
 def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
-    """Return the first C compiler that works, or None and the reason.
+    """Return the first C compiler that works, or None and why none works.
     The reason is "" if a compiler works, and also if the user chose none and none was found.
     """
     own = [] if importlib.util.find_spec(PACKAGE) is None else [[sys.executable, "-m", PACKAGE, "cc"]]

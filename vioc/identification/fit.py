@@ -212,8 +212,8 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
 
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
-    """Return the change of the estimates, to first order, with halved time steps.
-    The time steps are those of the map with which motions are predicted.
+    """Return the first-order change of the parameter estimates with halved steps.
+    The steps are the time steps of the map with which motions are predicted.
 
     The change (n,) is a Gauss-Newton step for a simulation with steps of half the length.
     """

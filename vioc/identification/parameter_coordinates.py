@@ -132,7 +132,7 @@ class ParameterCoordinates:
 
     def size(self, z: np.ndarray) -> np.ndarray:
         """Return typical changes (n,) of the coordinates z, as scales.
-        The scale of a logarithm is 1: this change multiplies the parameter by Euler's number.
+        If z is the logarithm of a parameter, its scale is 1, which is a factor e = 2.718 of the parameter.
         """
         least = self._least[: len(self)]
         return np.where(least > 0, np.maximum(np.abs(z), least), 1.0)

@@ -343,6 +343,7 @@ def base_parameters(
 
 def _terms(regressor: Any, m: SmoothMotion) -> np.ndarray:
     """Return the regressor at rest, and its change by each acceleration alone.
+    A regressor is the matrix that multiplies the parameters in the equations of motion.
 
     They are (N, nq, n), at some samples. Their sum is zero for bodies that no force moves.
     """
@@ -405,7 +406,7 @@ def _weights(regressor: Any, length: float) -> np.ndarray:
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the magnitude with which each parameter alone explains all forces.
+    """Return the magnitude at which each parameter alone would explain all forces.
 
     It is 0 for a parameter without effect. The shape is (n,).
     """

@@ -92,6 +92,7 @@ class Prediction:
 
 class Segments:
     """Records divided into segments, whose initial states are unknowns.
+    The initial state of a record is no unknown if the record gives it.
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
     """Set the derivatives of state components by their own errors to 1.
-    The components of quaternions are left unchanged.
+    The derivatives of quaternions are left unchanged.
     """
     turned = {i + j for i in f.space.quaternions for j in range(4)}
     rows = {e + j for e in errors(f) for j in range(3)}

@@ -21,7 +21,7 @@ NODES = 100_000  # nodes of an expression that are searched for the quantities
 
 @dataclass(frozen=True)
 class Equations:
-    """Linear equations G(x, parameters, w) = 0 for the unknowns w, with symbols of CasADi for each argument.
+    """Linear equations G(x, parameters, w) = 0 for the unknowns w, with a CasADi symbol for each argument.
 
     Attributes
     ----------

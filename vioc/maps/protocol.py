@@ -1,4 +1,5 @@
-"""Interface of one-step maps, through which alone `vioc.control` uses a mechanism.
+"""Interface of one-step maps.
+The package `vioc.control` uses mechanisms only through this interface.
 
 A map is x[k+1] = f(x[k], u[k]) with exact first and second derivatives. Every integrator of vioc is one, and
 so is any explicit CasADi function of the user (`vioc.CasadiMap`).

@@ -164,7 +164,8 @@ def _expression(name: str, comment: str, precision: str, outputs: dict, **symbol
 
 
 def _sensed(f: OneStepMap, measurement: Measurement | None, precision: str) -> tuple[ca.SX, ca.SX, str]:
-    """Return state and measurement as CasADi expressions, and measurement C code.
+    """Return CasADi expressions of the state and the measurement, and C code.
+    The C code computes the measurement from the state.
 
     Without a measurement g is the state.
     """
