@@ -50,7 +50,7 @@ def same_steps(got: Any, expected: Any) -> bool:
 
 
 def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", instead: str = "") -> None:
-    """Raise ValueError if two objects have different step lengths.
+    """Raise ValueError if the step lengths of two objects differ.
     For example, the objects are a controller and a map.
 
     Parameters

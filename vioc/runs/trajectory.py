@@ -1,4 +1,4 @@
-"""Trajectories, which are the results of rollouts, with named quantities."""
+"""Trajectories, which are the results of rollouts: named quantities and files."""
 
 from __future__ import annotations
 

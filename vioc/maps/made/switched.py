@@ -148,7 +148,9 @@ class SwitchedMap(MapAround):
 
     @property
     def inner(self) -> OneStepMap:  # type: ignore[override]
-        """Switched map with the fewest constraints, whose named quantities also exist in all other maps."""
+        """Map with the fewest constraints among those between which this map switches.
+        Its named quantities exist in all of these maps.
+        """
         return min(self.maps, key=_constraints)
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
