@@ -1,4 +1,4 @@
-"""Optimal control of mechanisms on variational integrators.
+"""Optimal control of mechanisms that are discretized by variational integrators.
 
 Describe a mechanism (`System`, or `read` a model text), make a one-step map of it (`MidpointVI`), and
 simulate, stabilize or optimize with that same map (`vioc.control`). `vioc.models` has mechanisms to

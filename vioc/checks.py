@@ -29,7 +29,7 @@ def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
 
 def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()) -> np.ndarray:
     """Convert a value to a finite C-ordered float64 array of a given shape.
-    A value that is not one raises a ValueError that names the entry.
+    If that is not possible, a ValueError is raised; it names an entry that is not finite.
     """
     array = np.ascontiguousarray(as_floats(value, what, f" of shape {shape}"))
     if array.shape != shape:
@@ -60,7 +60,8 @@ def as_floats(value: Any, what: str, shape: str = "") -> np.ndarray:
 
 def real(value: Any, what: str) -> Any:
     """Return a number or array unchanged if it is real, else raise a ValueError.
-    Imaginary parts other than 0 and masked entries are errors; a complex type without them is made real.
+    Nonzero imaginary parts and masked entries raise it. An array of complex type without imaginary parts is
+    converted to a real one.
     """
     if type(value) is np.ndarray and value.dtype.kind != "c":
         return value
@@ -158,7 +159,7 @@ def as_bounds(value: Any) -> Mapping[str, Any]:
 
 
 def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarray, np.ndarray]:
-    """Convert limits in any accepted form to arrays of lower and upper limits (count,).
+    """Convert a limit, a number or a pair (lower, upper), to arrays of lower and upper limits (count,).
 
     `value` is a pair (lower, upper), each a number, an array over the samples or None for no limit; or a
     number b, which means [-b, b] (`number` = "symmetric") or the value b (`number` = "equal").

@@ -1,4 +1,4 @@
-"""Less common components of a `System`, and base classes of users' components.
+"""Less common components of mechanism descriptions (`System`), and base classes of users' components.
 
 `vioc` has the common ones.
 """

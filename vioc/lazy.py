@@ -11,7 +11,7 @@ from typing import Any
 def importer(
     package: str, homes: Mapping[str, str], rooms: Sequence[str], hint: Callable[[str], str] = lambda name: ""
 ) -> Callable[[str], Any]:
-    """Return the function `__getattr__` (PEP 562) of a package, which imports its names.
+    """Return the function `__getattr__` (PEP 562) of a package, which imports public names on first use.
 
     Parameters
     ----------

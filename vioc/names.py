@@ -62,7 +62,8 @@ def meaning(name: str, known: Sequence[str], what: str = "", *, prefix: str = ""
 def by_name(
     values: Mapping[str, Any], known: Sequence[str], what: str, *, prefix: str = ""
 ) -> dict[str, Any]:
-    """Return a dict with keys, short or full names of quantities, made full names.
+    """Return a copy of a dict, with full names of quantities as its keys.
+    The given keys may be short or full names of the quantities `known`.
 
     Raises ModelError if two keys mean the same quantity, or if `values` is not a dict.
     """
@@ -100,7 +101,9 @@ def quantity_name(f: OneStepMap, name: str, what: str = "", more: Iterable[str] 
 def by_quantity(
     f: OneStepMap, values: Mapping[str, Any], what: str, more: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return a dict with keys made full names of a map's quantities."""
+    """Return a copy of a dict, with full names of quantities as its keys.
+    The given keys may be short or full names of quantities of the map f.
+    """
     more = tuple(more)
     return _once(values, what, lambda name: quantity_name(f, name, what, more))
 

@@ -141,7 +141,8 @@ def progress_of(title: str, total: int, few: int) -> Progress:
 
 
 def in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
-    """Call `go` for at most `piece` of `count` steps at a time, so that Ctrl-C works.
+    """Call `go` for at most `piece` steps at a time, until `count` steps are done.
+    Ctrl-C can interrupt the work between the calls.
 
     `go` takes the index of the first step and the number of steps of a call, and returns the number it did. A
     rollout in compiled code cannot be interrupted within a call.

@@ -57,7 +57,7 @@ class Backend:
 
     def knowing(self, **more: Any) -> Backend:
         """Return a copy of the backend that includes additional data in its cache keys.
-        A backend without data that identify its functions is returned unchanged.
+        If the backend's `identity` is None, the backend is returned unchanged.
         """
         return self if self.identity is None else Backend(self.name, {**self.identity, **more})
 
@@ -137,7 +137,9 @@ class AutoProgram(Program):
         return self._native if self._loaded else self._virtual
 
     def _look(self) -> None:
-        """Load the library if it is compiled; else compile it if that should save time."""
+        """Load the program's C library if it has been compiled already.
+        Otherwise compile it, if that may save time.
+        """
         begun = self._compilation
         if begun is not None and not begun.lost:
             if begun.over:

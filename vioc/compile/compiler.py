@@ -106,8 +106,8 @@ class Compiler:
             raise CompileError(f"{self.name} wrote what cannot be loaded: {error}. {ADVICE}") from None
 
     def try_out(self) -> None:
-        """Compile and call a small function; raise `CompileError` if a value is wrong.
-        The error is also raised if the compiler fails.
+        """Compile and call a small test function; raise `CompileError` if this fails.
+        The error is also raised if the function returns a wrong value.
         """
         with tempfile.TemporaryDirectory(prefix="vioc-", ignore_cleanup_errors=True) as folder:
             source, target = Path(folder, "trial.c"), Path(folder, "trial.so")
@@ -152,8 +152,8 @@ def require_compiler() -> Compiler:
 
 @lru_cache(maxsize=8)
 def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
-    """Return the first C compiler that works, and why the first one found fails.
-    The compiler is None if none works. The reason is "" if a compiler works, or if none is chosen or found.
+    """Return the first C compiler that works, or None and why none works.
+    The reason is "" if a compiler works, and also if the user chose none and none was found.
     """
     own = [] if importlib.util.find_spec(PACKAGE) is None else [[sys.executable, "-m", PACKAGE, "cc"]]
     try:

@@ -225,7 +225,9 @@ class _Free:
 
 
 def _read(f: ca.Function) -> tuple[OperationValues, list[list[int]]]:
-    """Return the operations of a CasADi function, and the values in each output."""
+    """Return a CasADi function's operations, and the indices of its output values.
+    There is a list of indices for each output.
+    """
     holds: dict[int, int] = {}
     values = OperationValues([], [], {})
     outputs = [[0] * f.nnz_out(i) for i in range(f.n_out())]

@@ -93,8 +93,7 @@ class Program(ABC):
         tolerance: float,
         first: int = CHUNK,
     ) -> tuple[list[np.ndarray], int, float]:
-        """Iterate the function: each evaluation passes its first output to the next.
-        The output is the first argument of the next evaluation.
+        """Iterate the function by passing its first output to its first argument.
 
         Parameters
         ----------

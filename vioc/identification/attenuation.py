@@ -1,4 +1,4 @@
-"""Linear regression with noise of the motion in the regressor.
+"""Linear regression with errors in variables: noise in the measured regressor.
 
 See (ID-14).
 """
@@ -23,11 +23,12 @@ ROUNDING = 1e-12  # relative noise of positions that are exact
 
 @dataclass(frozen=True)
 class SplineNoise:
-    """Noise of a spline's position, velocity and acceleration.
+    """Errors of a spline and its first two derivatives due to measurement noise.
+    The spline is fitted to a measured position; its derivatives are velocity and acceleration.
 
-    It is `basis` (three sparse matrices (N, nc)) times the noise of the coefficients, whose `covariance` is
-    (nc, nc). `at_samples` (N, 3, 3) is the covariance at single samples. `smoothed` is True if the
-    residuals are not white, so that the spline is smoother than the motion.
+    The errors are `basis` (three sparse matrices (N, nc)) times the errors of the coefficients, whose
+    `covariance` is (nc, nc). `at_samples` (N, 3, 3) is the covariance at single samples. `smoothed` is True
+    if the residuals are not white, so that the spline is smoother than the motion.
     """
 
     basis: Sequence[Any]
@@ -37,9 +38,9 @@ class SplineNoise:
 
 
 def spline_noise(spline: BSpline, t: np.ndarray, y: np.ndarray, kept: np.ndarray) -> SplineNoise:
-    """Return the noise of a least-squares spline.
-
-    The spline is that of samples (t, y); its noise is at the times `kept`.
+    """Return the errors of a least-squares spline due to the noise of its samples.
+    The spline is fitted to the samples (t, y). The errors are those of its value and of its first two
+    derivatives at the times `kept`.
     """
     hat = BSpline.design_matrix(t, spline.t, spline.k)
     normal, count = hat.T @ hat, hat.shape[1]
@@ -68,7 +69,8 @@ def spline_noise(spline: BSpline, t: np.ndarray, y: np.ndarray, kept: np.ndarray
 
 @dataclass(frozen=True)
 class Regression:
-    """Estimates of a regression with noise in the regressor.
+    """Result of a linear regression with noise in the regressor.
+    It contains the estimates and their covariance.
 
     `deviations` are those of the equations' residuals, and `sizes` those that weigh the equations. `unclear`
     is the number of directions that stay at the start, since W is mostly noise there. `smoothed` is the
@@ -90,7 +92,8 @@ def fit(
     start: np.ndarray,
     pooled: bool,
 ) -> Regression:
-    """Fit y = W values to the equations of records whose motions contain noise.
+    """Estimate the coefficients `values` of the linear equations y = W values.
+    The matrices W and the vectors y are computed from measured motions, so that both contain noise.
 
     `parts` are [W, y] (N, r, n + 1), and `changes` functions of the number of a variable that return their
     derivatives (3, N, r, n + 1) by its position, velocity and acceleration. The r equations of a sample have

@@ -1,4 +1,4 @@
-"""Initial guesses of identification: initial states, and sizes of sensor noise."""
+"""Initial guesses of initial states and of sensor noise for an identification."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ FITS = 1.5  # largest residual of a polynomial that represents the motion, over 
 
 
 def noise_of(records: Sequence[Record], name: str) -> float:
-    """Return the standard deviation of a sensor's noise, from third differences.
+    """Return an estimate of the standard deviation of a sensor's noise.
+    It is computed from third differences of successive samples.
 
     A smooth motion contributes little to third differences of the samples.
     """
@@ -40,7 +41,8 @@ def noise_of(records: Sequence[Record], name: str) -> float:
 
 
 def beginning(segments: Segments) -> Trial:
-    """Return initial values of all unknowns of an identification, as a `Trial`.
+    """Return initial guesses of all unknowns of an identification.
+    The unknowns are parameters, unknown inputs, and the initial states of segments of the records.
 
     Unknown inputs are zero, and parameters are those of the map. If all configurations are measured, or
     follow from constraints, each segment starts at the state of polynomials fitted to them; otherwise it
@@ -115,7 +117,7 @@ def _from_rollout(
 
 class Smooth:
     """Local polynomials fitted to the samples of one measured quantity.
-    The noise of the samples decides how many of them each polynomial is fitted to.
+    The noise level decides to how many samples each polynomial is fitted.
     """
 
     def __init__(self, record: Record, name: str, wrapped: bool):

@@ -39,7 +39,8 @@ FREE = 1e-12  # relative information added to each component of the initial stat
 
 @dataclass(frozen=True)
 class Judged:
-    """Fisher information of a motion about the parameters, with the design criterion.
+    """Fisher information about parameters in measurements of a motion.
+    The value of the design criterion is included.
 
     These are (ID-16) and (ID-17).
 
@@ -195,7 +196,9 @@ class Design:
 
     @property
     def std_before(self) -> dict[str, float]:
-        """Predicted standard deviations of the parameters for the initial guess, by name."""
+        """Standard deviations of the parameters, by name, before the design.
+        They are predicted for measurements of the initially guessed motion.
+        """
         return self._deviations(self.before)
 
     @property
@@ -205,7 +208,7 @@ class Design:
 
     @property
     def condition(self) -> tuple[float, float]:
-        """Condition numbers of the information, before and after the design."""
+        """Condition numbers of the Fisher information before and after the design."""
         S = np.outer(self.scale, self.scale)
         return float(np.linalg.cond(self.before * S)), float(np.linalg.cond(self.information * S))
 
@@ -339,7 +342,9 @@ def design(
 def _nearness(
     f: OneStepMap, run: Trajectory, bounds: Mapping[str, Any]
 ) -> tuple[Cost, np.ndarray, np.ndarray]:
-    """Return a cost of the distance to a trajectory, and scales of states and inputs.
+    """Return a cost on the distance to a trajectory, and the scales in it.
+    The scales of states and inputs are half the ranges in `bounds`, or half the trajectory's ranges where
+    there are no bounds.
 
     The cost is the squared distance in units of the ranges of states and inputs.
     """

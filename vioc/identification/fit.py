@@ -30,7 +30,8 @@ ROUNDING = 1e-11  # relative reduction of the cost that is rounding
 
 @dataclass
 class Fit:
-    """Result of the Gauss-Newton search for the parameters and other unknowns.
+    """Result of the Gauss-Newton search for the unknowns of an identification.
+    The unknowns are parameters, unknown inputs, and the initial states of segments of the records.
 
     Attributes
     ----------
@@ -119,7 +120,8 @@ def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float)
 
 
 class _Way:
-    """Damped Gauss-Newton step of all unknowns of an identification, from a trial.
+    """Damped Gauss-Newton step of an identification.
+    The step starts from the values `trial` of all unknowns, with the prediction `now`.
 
     With `loose`, defects have these variances, (ID-5a); without, they are constraints. See (ID-5).
 
@@ -167,7 +169,9 @@ class _Way:
         return found.cost + self._of_gaps(found.gaps)
 
     def corrected(self, there: Prediction) -> np.ndarray:
-        """Return the step with a second-order correction for the defects that remain."""
+        """Return the Gauss-Newton step with a second-order correction.
+        The correction reduces the defects of the prediction `there`, which are those after the step.
+        """
         n = len(self.step)
         return self.step + self._solved(np.concatenate([np.zeros(n), -there.gaps]))[:n]
 
@@ -181,7 +185,8 @@ class _Way:
 
 
 def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tuple[float, float, Trial]:
-    """Find a step length that reduces the merit; return it with the new trial values.
+    """Find a length of the Gauss-Newton step that reduces the merit function.
+    Returned are the length, the reduction of the merit, and the new values of all unknowns.
 
     The length is 0 if no step is accepted.
     """
@@ -207,8 +212,8 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
 
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
-    """Return the first-order change of the parameters for half the simulation step.
-    The simulation step is that of the map with which motions are predicted.
+    """Return the first-order change of the parameter estimates with halved steps.
+    The steps are the time steps of the map with which motions are predicted.
 
     The change (n,) is a Gauss-Newton step for a simulation with steps of half the length.
     """
@@ -227,7 +232,8 @@ def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = No
 
 
 def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Fisher information on the parameters, jointly and one by one.
+    """Return the Fisher information on all parameters jointly, and on each alone.
+    For a parameter alone, all other parameters are assumed to be known.
 
     Returns the information (n, n) if all other unknowns are free and defects are zero, and the information on
     each parameter if all others were known, (n,). Other unknowns that are not identifiable are limited only

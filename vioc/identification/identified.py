@@ -168,7 +168,7 @@ class Identification:
         method: str,
         seconds: float,
     ) -> Identification:
-        """Return the identification result that belongs to a Gauss-Newton search."""
+        """Return the identification result that the Gauss-Newton search `found` gives."""
         unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
         theta = unknowns.at(trial.z)[0]
         knows = told(information[0], unknowns.names, _scales(unknowns, theta), information[1])
@@ -237,7 +237,9 @@ class Identification:
 
     @property
     def doubts(self) -> list[str]:
-        """Reasons why intervals may be too short or estimates wrong; empty without any."""
+        """Reasons why intervals may be too short or estimates wrong, as texts.
+        The list is empty if there are no such reasons.
+        """
         found = [] if self.converged else [f"the search has not converged: {self.verdict}"]
         if self._exact:
             found.append(
@@ -337,7 +339,7 @@ class Identification:
 
 
 def _scales(unknowns: ParameterCoordinates, theta: np.ndarray) -> np.ndarray:
-    """Return the scales of the parameters by which errors are relative.
+    """Return the scale of each parameter, which defines its relative error.
 
     They are the magnitudes of estimated values. Complete inertias, delays, biases and values of 0 have the
     scales of `unknowns`.

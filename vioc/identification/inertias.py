@@ -65,7 +65,7 @@ def extent(numbers: np.ndarray) -> float:
 
 
 def body_coordinates(numbers: Any, length: float) -> np.ndarray:
-    """Return the free coordinates (10,) of a body's ten inertial parameters.
+    """Return unconstrained coordinates (10,) of a body's ten inertial parameters.
 
     This is the inverse of `body_numbers`. A point mass is given a small extent, relative to the mechanism's
     `length`.

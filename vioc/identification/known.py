@@ -1,6 +1,6 @@
-"""Checks for forces of known magnitude, without which only ratios are determined.
+"""Checks that forces of known magnitude act on a mechanism.
 
-`base_parameters` uses them: without a known force the equations determine only ratios.
+Without such forces, measured motions determine only ratios of parameters. `base_parameters` uses the checks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from scipy.sparse.csgraph import connected_components
 
 
 def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float) -> None:
-    """Raise ValueError if no known force acts on a group of coupled variables.
+    """Raise ValueError if no force of known magnitude acts on coupled coordinates.
+    The test is made for each group of generalized coordinates that are coupled with each other.
 
     The group's equations are not coupled to others. `rows` are the variables' names, W and y the equations.
     """

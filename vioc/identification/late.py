@@ -14,7 +14,7 @@ BACK = 1e-4  # interval of a function's difference quotient, over the step lengt
 
 
 class Late:
-    """Input signal with a delay, evaluated at times before the steps in which it acts.
+    """Input signal that acts on the mechanism with a delay.
 
     See (ID-6).
 

@@ -132,7 +132,7 @@ class ParameterCoordinates:
 
     def size(self, z: np.ndarray) -> np.ndarray:
         """Return typical changes (n,) of the coordinates z, as scales.
-        That of a logarithm is 1, which changes its parameter by a factor e.
+        If z is the logarithm of a parameter, its scale is 1, which is a factor e = 2.718 of the parameter.
         """
         least = self._least[: len(self)]
         return np.where(least > 0, np.maximum(np.abs(z), least), 1.0)
@@ -164,7 +164,9 @@ def _sides(name: str, value: Any) -> tuple[float | None, float | None]:
 
 
 def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> tuple[Any, float]:
-    """Return a bounded parameter as a function of a free z, and its present z."""
+    """Return a bounded parameter as a function of an unbounded variable z.
+    The second result is the z that belongs to the present `value`.
+    """
     if low is None and high is None:
         return z, value
     if low is not None and high is not None:

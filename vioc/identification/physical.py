@@ -1,4 +1,5 @@
-"""Physically consistent inertias that have given, identified base parameters.
+"""Search for physically consistent inertias with given base parameters.
+The base parameters are results of an identification.
 
 See (ID-15).
 """

@@ -187,7 +187,7 @@ class SimulationGrid:
                 self._fixed[:, f.input_names.index(n)] = self._held(n)
 
     def _signal(self, name: str) -> tuple[Any, np.ndarray, str]:
-        """Return an input's checked signal, its sample times, and its name in messages."""
+        """Return a checked input signal, its sample times, and a name for messages."""
         if name not in self.signals:
             raise ValueError(f"{self.record.name}: the delay of {name!r} needs its signal")
         value, t, what = self.signals[name], self.record.t, f"{self.record.name}: input {name!r}"
@@ -234,7 +234,9 @@ class SimulationGrid:
             return f.run(start, U, k0, self.lengths[some], t=self.ends[:-1][some])
 
     def hats(self, knots: int) -> np.ndarray:
-        """Return hat functions (N, knots) of equal knot distance, at the middles of steps."""
+        """Return hat functions (N, knots) at the middles of the N simulation steps.
+        The knots of these piecewise linear functions are equally spaced over the record.
+        """
         middle = (self.ends[1:] + self.ends[:-1]) / 2
         places = np.linspace(self.ends[0], self.ends[-1], knots) if knots > 1 else self.ends[:1]
         return np.stack([np.interp(middle, places, e) for e in np.eye(knots)], axis=1)

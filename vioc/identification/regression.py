@@ -90,7 +90,8 @@ def motion(f: OneStepMap, record: Record, knots: float) -> SmoothMotion:
 
 
 def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
-    """Return the values of a signal at the samples, the mean of both sides at a jump.
+    """Return the values of a signal at the sample times.
+    Where the signal jumps, the value is the mean of both sides of the jump.
 
     Signals that are constant between samples jump at the samples.
     """
@@ -341,7 +342,8 @@ def base_parameters(
 
 
 def _terms(regressor: Any, m: SmoothMotion) -> np.ndarray:
-    """Return the regressor's terms of weights and of single accelerations.
+    """Return the regressor at rest, and its change by each acceleration alone.
+    A regressor is the matrix that multiplies the parameters in the equations of motion.
 
     They are (N, nq, n), at some samples. Their sum is zero for bodies that no force moves.
     """
@@ -368,7 +370,8 @@ def _projected(
 def _changes(
     regressor: Any, m: SmoothMotion, arms: np.ndarray, whole: np.ndarray, own: np.ndarray, Dh: np.ndarray
 ) -> Callable[[int], np.ndarray]:
-    """Return a function for derivatives of the equations by a variable's motion.
+    """Return a function that differentiates the regression equations.
+    The derivatives are by the motion (position, velocity and acceleration) of one variable.
 
     For the number of a variable it returns those of [W, y] (3, N, r, n + 1) by position, velocity and
     acceleration: difference quotients. Dh are the constraints' derivatives along the motion.
@@ -403,7 +406,7 @@ def _weights(regressor: Any, length: float) -> np.ndarray:
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return for each parameter the value that would explain all forces alone.
+    """Return the magnitude at which each parameter alone would explain all forces.
 
     It is 0 for a parameter without effect. The shape is (n,).
     """
@@ -445,7 +448,9 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return independent columns of a matrix, and the others as combinations of them.
+    """Return independent columns of a matrix, and combinations for the others.
+    Each other column is a linear combination of the independent ones. A column is independent if its pivot in
+    a QR factorization exceeds `least`, relative to the largest pivot.
 
     Returns the indices (r,) of independent columns of W and the coefficients K (r, others) of the others.
     `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last

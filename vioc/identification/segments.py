@@ -1,4 +1,4 @@
-"""Residuals and defects of trial values, for multiple shooting of records."""
+"""Residuals of measurements and defects between segments in multiple shooting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from vioc.maps.space import short_way
 
 
 class Segment(NamedTuple):
-    """Part of a record, from step `first` to before `last`, whose start is unknown."""
+    """Part of a record, from step `first` up to step `last`, exclusive.
+    Its initial state is an unknown of the identification, unless the record gives it.
+    """
 
     record: int
     first: int
@@ -33,7 +35,8 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """Trial values of all unknowns: parameters, inputs and initial states of segments.
+    """Values of all unknowns of an identification, with which motions are predicted.
+    The unknowns are the parameters, the unknown inputs and the initial states of segments.
 
     Attributes
     ----------
@@ -52,7 +55,8 @@ class Trial:
 
 @dataclass
 class Prediction:
-    """Measurements of all records predicted for trial values, with residuals.
+    """Predicted measurements and residuals of all records for values of unknowns.
+    The unknowns are the parameters, the unknown inputs and the initial states of segments.
 
     Attributes
     ----------
@@ -88,6 +92,7 @@ class Prediction:
 
 class Segments:
     """Records divided into segments, whose initial states are unknowns.
+    The initial state of a record is no unknown if the record gives it.
 
     Parameters
     ----------
@@ -189,7 +194,9 @@ class Segments:
         return U, D
 
     def moved(self, trial: Trial, step: np.ndarray, bases: Sequence[np.ndarray]) -> Trial:
-        """Return trial values after a step; initial states satisfy the constraints."""
+        """Return the values of the unknowns after a Gauss-Newton step.
+        The new initial states satisfy the constraints of the map.
+        """
         z, c = trial.z + step[: self.nz], trial.c + step[self.nz : self.nz + self.nc]
         nodes, at, f = trial.nodes.copy(), self.nz + self.nc, self.map_at(z)
         for j, T in enumerate(bases):
@@ -200,7 +207,9 @@ class Segments:
         return Trial(z, c, nodes)
 
     def predict(self, trial: Trial, derivatives: bool = True) -> Prediction:
-        """Return predictions for trial values; `StepError` if a step cannot be solved."""
+        """Return the predicted measurements for given values of the unknowns.
+        Raises `StepError` if a step of the simulation cannot be solved.
+        """
         f = self.map_at(trial.z)
         drives = [self.inputs(trial, r) for r in range(len(self.grids))]
         runs = []
@@ -255,7 +264,7 @@ class Segments:
         return np.concatenate(found) if found else np.zeros(0)
 
     def seamless(self, trial: Trial, found: Prediction) -> Trial:
-        """Remove those jumps between segments that do not change the predicted motion.
+        """Remove jumps between segments as far as they have no effect on the motion.
 
         Returns trial values with the same motions, in which the end of a segment and the next initial state
         agree in directions without effect on the motion (momenta across constraints). Bases rotate with
@@ -274,7 +283,7 @@ class Segments:
         return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
-        """Return mean squares (g,) of the defects between segments; None without defects."""
+        """Return mean squares (g,) of the g defects, or None if all defects are zero."""
         joints = self._joints()
         if not joints or not found.gaps.any():
             return None
@@ -285,7 +294,7 @@ class Segments:
         return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
 
     def sizes(self, bases: Sequence[np.ndarray], diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return scales of the unknowns, and scales of the defects.
+        """Return scales of the unknowns and of the defects, which differ in units.
 
         They are lower bounds (n,) of the information's diagonal, and deviations (g,) of defects. Quantities
         of different kinds are scaled separately: the unit of a momentum is not relevant to an angle.
@@ -367,7 +376,7 @@ class Segments:
 
 
 def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
-    """Return a segment's Jacobian as a sparse matrix with columns for all unknowns.
+    """Return the sparse Jacobian of one segment's results by all unknowns.
 
     Columns [0, w) belong to the common unknowns, those from `at` to the segment's initial state.
     """

@@ -36,7 +36,7 @@ class UnidentifiableDirection:
 
 @dataclass(frozen=True)
 class Told:
-    """Identifiability of parameters: covariance, and combinations not determined.
+    """Identifiability of parameters: covariance and unidentifiable combinations.
 
     Attributes
     ----------

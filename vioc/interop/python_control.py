@@ -100,7 +100,8 @@ def nonlinear_system(f: OneStepMap, outputs: Sequence[str] | None = None) -> Any
 
 
 def gain_system(loop: Any) -> Any:
-    """Return the feedback v = -K dx of a regulator as a static ``control.StateSpace``.
+    """Return the feedback -K dx of a regulator as a static ``control.StateSpace``.
+    K is the gain matrix, and dx the deviation of the state from the equilibrium.
 
     Inputs are states, outputs are inputs of the map. ``control.interconnect([state_space(f, eq),
     gain_system(loop)], ...)`` closes the loop by names.
@@ -192,7 +193,9 @@ def map_arguments(system: Any) -> dict[str, Any]:
 
 
 def _order(given: Sequence[str] | None, names: tuple[str, ...], what: str) -> np.ndarray:
-    """Return the indices of `names` in the list `given`, by default their own order."""
+    """Return the index of each of the `names` in the list `given`.
+    Without a list, the indices are 0, 1, 2 and so on.
+    """
     if given is None:
         return np.arange(len(names))
     labels = list(_labels(names))

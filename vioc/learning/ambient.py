@@ -1,4 +1,5 @@
-"""Derivatives by all components of states with unit quaternions, not by errors.
+"""Derivatives by the components of a state that contains unit quaternions.
+The map itself has derivatives by the error of the state, in which a rotation has three components.
 
 Machine-learning frameworks differentiate by these components. A quaternion q of the state may have any norm
 except 0 here: the step begins at q/|q|. Errors about a state x with quaternions qb, and about the next state
@@ -28,7 +29,9 @@ def normalized(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def errors(f: OneStepMap) -> list[int]:
-    """Return the indices, in the state's error, of the rotation errors of quaternions."""
+    """Return the index of each quaternion's rotation error in the state's error.
+    The three components of the rotation error begin at this index.
+    """
     return [i - n for n, i in enumerate(f.space.quaternions)]
 
 
@@ -46,6 +49,7 @@ def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the Hessian of a weighted state error by the state's components.
+    The state error has ndx components, with the weights y.
 
     The weighted error is y . error with y (N, ndx); the shape is (N, nx, nx).
     """
@@ -72,7 +76,8 @@ def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
 
 
 def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the Hessian of weighted components of the state by the state's error.
+    """Return the Hessian of weighted state components by the state's error.
+    The state is the next state x1, whose nx components have the weights w.
 
     The weighted state is w . state with w (N, nx); the shape is (N, ndx, ndx).
     """
@@ -84,7 +89,9 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
-    """Set to 1 the derivatives of states other than quaternions by their own errors."""
+    """Set the derivatives of state components by their own errors to 1.
+    The derivatives of quaternions are left unchanged.
+    """
     turned = {i + j for i in f.space.quaternions for j in range(4)}
     rows = {e + j for e in errors(f) for j in range(3)}
     D[:, [e for e in range(f.ndx) if e not in rows], [i for i in range(f.nx) if i not in turned]] = 1.0

@@ -166,7 +166,8 @@ def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
 
 @dataclass(frozen=True)
 class Transitions:
-    """Transitions of an expert for imitation learning, in arrays with a row for each.
+    """Transitions of an expert for imitation learning, as arrays.
+    Each row of an array belongs to one transition.
 
     Attributes
     ----------
@@ -220,7 +221,8 @@ def expert(env: Any, optimum: Any) -> Transitions:
 
 
 def pendulum(**options: Any) -> Environment:
-    """Return an environment of a pendulum that is to swing up in 4 s with 6 N m.
+    """Return an environment of a pendulum that is to swing up in 4 s.
+    The torque is limited to 6 N m.
 
     The pendulum is that of [S] VIII-A; theta = pi is upright.
     """

@@ -22,7 +22,8 @@ from vioc.maps.protocol import OneStepMap
 
 
 def check_framework_map(f: OneStepMap) -> None:
-    """Raise ValueError for a map whose errors of states frameworks cannot represent.
+    """Raise ValueError if machine-learning frameworks cannot use a map's errors.
+    The errors are those between states, by which the map has derivatives.
 
     Errors must be differences of states or rotations of quaternions.
     """
@@ -72,7 +73,9 @@ class Solved:
 
     @property
     def jacobians(self) -> np.ndarray:
-        """Jacobians (N, nx + nm, nx + nu + np) of outputs by state, input and parameters."""
+        """Jacobians (N, nx + nm, nx + nu + np) of next states and multipliers.
+        The derivatives of the N steps are by state, input and parameters.
+        """
         nx, nm, nu, np_ = self.sizes
         J = np.empty((self.count, nx + nm, nx + nu + np_))
         for rows, f, steps, x in self.parts:
@@ -82,7 +85,9 @@ class Solved:
         return self._finite(J, "first")
 
     def hessians(self, W: np.ndarray) -> np.ndarray:
-        """Return the Hessian (N, ns, ns) of the weighted outputs of each step.
+        """Return the Hessian of a weighted sum of the results of each step.
+        The results are the next state and the multipliers; the ns = nx + nu + np variables are the components
+        of state, input and parameters.
 
         The weights W are (N, nx + nm); the shape is (N, ns, ns).
         """
@@ -102,7 +107,9 @@ class Solved:
 
     @property
     def tensors(self) -> np.ndarray:
-        """Second derivatives (N, nx + nm, ns, ns) of all outputs of all steps."""
+        """Second derivatives (N, nx + nm, ns, ns) of next states and multipliers.
+        The ns = nx + nu + np variables are the components of state, input and parameters.
+        """
         nx, nm, nu, np_ = self.sizes
         ns = nx + nu + np_
         T = np.empty((self.count, nx + nm, ns, ns))
@@ -130,7 +137,8 @@ class Solved:
 
 
 class _Errors:
-    """Conversion of derivatives by errors of the state to ones by its components.
+    """Conversion of derivatives by state errors to derivatives by components.
+    The components are those of the state, which may contain quaternions.
 
     The formulas are in `vioc.learning.ambient`.
     """
@@ -154,7 +162,8 @@ class _Errors:
         return np.concatenate([J[:, :, :ndx] @ self.into, J[:, :, ndx:]], axis=2)
 
     def second(self, H: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Return the Hessian of the weighted outputs by the states' components.
+        """Return the Hessian of weighted results of steps by the components of states.
+        H is the given Hessian by the errors of states. Results are the next state and the multipliers.
 
         H is the second derivative of `weights(w)` times (next error, multipliers) by (error, u, ...).
         """

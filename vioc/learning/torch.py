@@ -1,4 +1,5 @@
-"""Maps as PyTorch functions with forward, reverse and double reverse derivatives.
+"""Maps as PyTorch functions with forward- and reverse-mode derivatives.
+Second derivatives are those of reverse mode applied twice.
 
 step = vioc.learning.torch.step(f)
 x_next = step(x, u)                      # (..., nx), double precision
@@ -151,7 +152,7 @@ class _Pullback(torch.autograd.Function):
 
 
 class _Last(torch.autograd.Function):
-    """Identity function that blocks third derivatives, which steps do not have.
+    """Identity function that blocks third derivatives, which maps do not provide.
 
     Without it, autograd would treat second derivatives as constant. Reverse mode raises an error; forward
     mode, which computes all tangents, returns NaN.

@@ -1,4 +1,4 @@
-"""Rollouts that divide a step into shorter ones where no step of the full length exists."""
+"""Rollouts that divide a step into shorter substeps if a step of the full length cannot be solved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST = 256  # and its least value
 
 
 def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: np.ndarray) -> Trajectory:
-    """Return a rollout in which a step that does not exist is halved, repeatedly if necessary.
+    """Return a rollout in which each step that cannot be solved is halved, repeatedly if necessary.
 
     Returns
     -------
@@ -47,7 +47,9 @@ def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: 
         return Trajectory(f, t, x, u, lam, k0=k0).on_its_step()
 
     def taken(k: int, x: np.ndarray, start: float, size: float) -> np.ndarray:
-        """Take the substep of step k from the state x, with `start` and `size` as fractions of the step."""
+        """Take a substep of step k from the state x.
+        `start` and `size` are its start and length, as fractions of the step.
+        """
         nonlocal cuts
         by_x, by_u = (m[0] for m in f.mechanism.inputs_at(np.array([start + size])))
         u, h, t = by_x @ whole + by_u @ U[k], size * lengths[k], begins[k] + start * lengths[k]

@@ -71,7 +71,7 @@ class Steps:
 
     @staticmethod
     def of(given: Any) -> Steps:
-        """Convert a trajectory to `Steps`, and return `Steps` unchanged."""
+        """Return the steps of a trajectory as a `Steps` object; a `Steps` object is returned unchanged."""
         return given if isinstance(given, Steps) else Steps.along(trajectory_of(given))
 
     @staticmethod
@@ -100,7 +100,8 @@ class Steps:
 
 @dataclass(frozen=True, repr=False)
 class Linearization(StepArrays):
-    """First derivatives A, B and others of the steps of a map; ``A, B = ...`` unpacks them.
+    """First derivatives of one step, or of several steps, of a map.
+    A and B are the Jacobians of the next state by the state and by the input; ``A, B = ...`` unpacks them.
 
     Along a trajectory every array has a leading axis of N steps.
 
@@ -124,7 +125,7 @@ class Linearization(StepArrays):
 
     @staticmethod
     def of(states: np.ndarray, multipliers: np.ndarray, nu: int) -> Linearization:
-        """Return a linearization whose matrices are blocks of the Jacobians of states and multipliers.
+        """Return a linearization, given the Jacobians of the next states and of the multipliers.
 
         The Jacobian of the states is (..., ndx, ns), that of the multipliers (..., nm, ns), both by
         s = (state errors, inputs, parameters).
@@ -134,7 +135,9 @@ class Linearization(StepArrays):
 
     @property
     def matrix(self) -> np.ndarray:
-        """Jacobian of next state and multipliers by state, input and parameters, (..., ndx + nm, ns)."""
+        """Jacobian (..., ndx + nm, ndx + nu + np) of the next state and the multipliers.
+        The derivatives are by the state, the input and the parameters.
+        """
         return np.block([[self.A, self.B, self.P], [self.C, self.D, self.E]])
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -149,7 +152,7 @@ class Linearization(StepArrays):
 
 
 def _table(m: np.ndarray) -> str:
-    """Return a matrix as text, with five digits and with rounding errors as 0."""
+    """Return a matrix as text with five digits, in which entries as small as rounding errors are 0."""
     texts = [[f"{v:.5g}" for v in row] for row in np.where(np.abs(m) > 1e-14 * np.abs(m).max(), m, 0.0)]
     width = max(len(text) for row in texts for text in row)
     return "\n       ".join(" ".join(text.rjust(width) for text in row) for row in texts)
@@ -157,7 +160,8 @@ def _table(m: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class SecondOrder(StepArrays):
-    """Second derivatives of steps, contracted with covectors; ``Hxx, Hxu, Huu = ...`` unpacks them.
+    """Hessian of a weighted sum of a step's results, which are the next state and the multipliers.
+    ``Hxx, Hxu, Huu = ...`` unpacks its blocks by state x and input u.
 
     With weights z of x[k+1] and zeta of the multipliers they are the Hessian of z . f + zeta . lambda. Along
     a trajectory every array has a leading axis of N steps.
@@ -178,7 +182,7 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def of(H: np.ndarray, ndx: int, nu: int) -> SecondOrder:
-        """Return second derivatives whose matrices are blocks of the Hessians H by state, input, parameters.
+        """Return second derivatives, given the Hessians H by state, input and parameters.
 
         The Hessians (..., ns, ns) are by s = (state errors, inputs, parameters).
         """
@@ -198,7 +202,9 @@ class SecondOrder(StepArrays):
 
     @property
     def matrix(self) -> np.ndarray:
-        """Hessian by state, input and parameters as one matrix, (..., ns, ns)."""
+        """Hessian of a step's weighted results as one symmetric matrix (..., ns, ns).
+        The ns variables are the state errors, the inputs and the parameters.
+        """
         xt, ut, pt = (np.swapaxes(m, -1, -2) for m in (self.xu, self.xp, self.up))
         rows = (self.xx, self.xu, self.xp), (xt, self.uu, self.up), (ut, pt, self.pp)
         return np.concatenate([np.concatenate(row, axis=-1) for row in rows], axis=-2)
@@ -255,7 +261,8 @@ class MapDerivatives:
 
     @property
     def timed(self) -> MapDerivatives:
-        """Derivatives of the map in which a step's length dt and start time t are the last two parameters.
+        """Derivatives of the map with two additional parameters: the step length dt and the start time t.
+        In the derivatives, they are the last two parameters.
 
         The derivative by dt keeps the start of the step fixed. If all lengths change, later steps also start
         later, which the derivative by t covers. They are the derivatives of the step that solves the map's
@@ -288,7 +295,8 @@ class MapDerivatives:
         )
 
     def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
-        """Return the first derivatives along a motion, as the design of feedback needs them.
+        """Return the first derivatives along a motion, including changes of the times of contact events.
+        Feedback design needs these derivatives.
 
         They differ from `linearize` where steps are switched by their index, and bodies by contact
         (`SwitchedMap`). `closed`: the motion continues with its first step.

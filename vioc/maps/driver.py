@@ -1,4 +1,4 @@
-"""Rollouts of a map by its step solver, one at a time or many in parallel.
+"""Rollouts of a map by its step solver: a single rollout, or many in parallel.
 
 The kernel takes all steps that it solves. A step that it does not solve is tried by the robust kernel, if
 there is one, then by `StepSolver.rescued`; after it the kernel continues. Which of them solves a step depends
@@ -75,7 +75,7 @@ class Course:
 
 
 class Driver:
-    """Computation of rollouts: it takes steps with a fast solver, and with slower ones where that fails.
+    """Computation of rollouts by a fast step solver, and by slower solvers for steps on which it fails.
 
     Parameters
     ----------
@@ -88,7 +88,8 @@ class Driver:
     # -- states -----------------------------------------------------------------------------------
 
     def check_starts(self, X: np.ndarray, k: int) -> None:
-        """Raise `StepError` if no step can start at one of the states X (N, nx).
+        """Raise `StepError` if one of the states X (N, nx) is not a valid initial state of a step.
+        For example, a state with dependent constraints is not valid.
 
         They are the states of the steps from k on.
         """
@@ -99,14 +100,16 @@ class Driver:
         self._solver.check(X, k)
 
     def begin(self, c: Course) -> None:
-        """Raise `StepError` if the rollout's initial state is not a state from which a step can start."""
+        """Raise `StepError` if the initial state of the rollout is not a valid initial state of a step."""
         try:
             self.check_starts(c.X[:1], c.k0)
         except StepError as error:
             raise self._failed(c, error, 0) from None
 
     def check_passed(self, c: Course, n: int) -> None:
-        """Raise `StepError` if one of the first n steps ended in a state from which no step can start."""
+        """Raise `StepError` if a step cannot start in the state in which one of the first n steps ended.
+        For example, no step can start in a state with dependent constraints.
+        """
         if (fault_of := self._solver.fault_of) is not None:
             for k in range(1, n + 1):
                 if fault := fault_of(c.X[k], False):
@@ -160,7 +163,7 @@ class Driver:
         return self._trajectory((c.X, c.applied, c.multipliers), k0, lengths, t)
 
     def one(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float) -> Solved:
-        """Take step k from the state x under the input u at time t, with the same bits as in a rollout.
+        """Take step k from the state x under the input u at time t; a rollout gives bitwise the same result.
 
         Returns (x_next, multipliers).
         """
@@ -173,7 +176,8 @@ class Driver:
             self._overcome(c, k)
 
     def attempt(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, float]:
-        """Return the end and the residual of a step, even if its root is not proved to be on the branch.
+        """Return the next state and the solver's error of a step, even if its solution is not certified.
+        The error is the last relative correction of the solution, or at least 1 if it is not certified.
 
         The robust kernel is used if there is one.
         """
@@ -273,7 +277,7 @@ class Driver:
     # -- many -----------------------------------------------------------------------------------
 
     def run_many(self, runs: Runs, threads: int | None) -> bool:
-        """Compute many rollouts in parallel; return False if the map has no program for this."""
+        """Compute many rollouts in parallel; return False if the map has no compiled program for this."""
         f, many, n = self._f, self._solver.many(), len(runs.lengths)
         if many is None or not n:
             return False
@@ -351,7 +355,7 @@ def _of_fault(fault: str, k: int) -> StepError:
 
 
 def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> KernelMap:
-    """Return the map with separate parameter values for each of several rollouts."""
+    """Return a map that has separate parameter values for each of the selected rollouts `rows`."""
     if not parameters:
         return f
     result = twin(f)
@@ -361,7 +365,7 @@ def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndar
 
 
 def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
-    """Continue many rollouts to their ends, in program calls between which Ctrl-C is handled.
+    """Continue many rollouts to their ends, in several calls so that Ctrl-C can interrupt the work.
 
     Calls `ManyProgram.accumulate`.
     """

@@ -38,7 +38,7 @@ class ExplicitMap(KernelMap):
     @property
     @abstractmethod
     def explicit(self) -> ca.Function:
-        """CasADi function of one explicit step, with the arguments of a step and the next state.
+        """CasADi function of one explicit step, which returns the next state, multipliers and an error.
 
         It is (x, u, t, dt, parameters) -> (x_next, multipliers, error), best a `shared` property.
         """
@@ -83,7 +83,7 @@ class ExplicitMap(KernelMap):
 
     @shared
     def _expressions(self) -> tuple[list[ca.SX], list[ca.SX], ca.SX, ca.SX]:
-        """Expressions of the next state and the multipliers, which the derivatives of a step differentiate.
+        """Arguments and results of a step as CasADi expressions, from which the derivatives are made.
 
         They are the arguments, the variables of the derivatives, and two outputs: the error of the next state
         against x_next, and the multipliers.

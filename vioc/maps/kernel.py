@@ -48,7 +48,8 @@ def none(*_: Any) -> None:
 
 @dataclass(frozen=True)
 class StepSolver:
-    """Functions that solve the steps of a map, in the order in which they are tried.
+    """Functions that solve the steps of a map, and functions that check its states.
+    A step is solved by `program`; if that fails, by `robust`, and then by `rescued`.
 
     Attributes
     ----------
@@ -108,7 +109,7 @@ class KernelPrograms:
         self._many: list[ManyProgram | None] = []  # of length one once it was asked for
 
     def solver(self, rescued: Callable[..., Solved], **more: Any) -> StepSolver:
-        """Return a step solver that consists of these programs and of the given functions.
+        """Return a step solver that tries these compiled programs first, and then the function `rescued`.
 
         `more` are other attributes of the `StepSolver`.
         """

@@ -21,7 +21,7 @@ NODES = 100_000  # nodes of an expression that are searched for the quantities
 
 @dataclass(frozen=True)
 class Equations:
-    """Linear equations G(x, parameters, w) = 0 for the unknowns w, in separate CasADi symbols.
+    """Linear equations G(x, parameters, w) = 0 for the unknowns w, with a CasADi symbol for each argument.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Equations:
 
 
 class Implicit:
-    """Quantities w of a map that are the solution of linear equations G(x, w) = 0, such as velocities.
+    """Quantities w of a map, such as velocities, that solve linear equations G(x, w) = 0 for a state x.
 
     Parameters
     ----------
@@ -77,7 +77,8 @@ class Implicit:
     def extended(
         self, x: ca.SX, parameters: ca.SX, more: Callable[[ca.SX], ca.SX], rest: list[int]
     ) -> Implicit:
-        """Return the same quantities for a map whose state contains this map's state and more.
+        """Return the same quantities for an extended map.
+        The state of the extended map also contains some of this map's parameters.
 
         Its state x ends with `more`, which replaces some parameters; `rest` are the indices of those that
         remain parameters.
@@ -92,7 +93,7 @@ class Implicit:
         return Implicit(x, parameters, lambda: self.values, self._begun, equations)
 
     def values_at(self, x: ca.SX, parameters: ca.SX) -> ca.SX:
-        """Return the solution of the linear equations as an expression in other symbols."""
+        """Return the solution of the linear equations for other symbols of the state and the parameters."""
         if ca.is_equal(x, self.x) and ca.is_equal(parameters, self.parameters):
             return self.values
         return self._function(x, parameters)
@@ -146,7 +147,7 @@ class Implicit:
 
     @cached_property
     def _derivatives(self) -> ca.Function:
-        """CasADi function of the linear equations, of the solution's derivative, and of its adjoint.
+        """CasADi function of the equations' residual, the solution's Jacobian, and the adjoint variables.
 
         (x, parameters, w, weights) -> G, F, mu.
         """
@@ -164,7 +165,7 @@ class Implicit:
         return self._derivatives(self.x, self.parameters, self.w, 0)[1]
 
     def adjoint(self, weights: ca.SX) -> ca.SX:
-        """Return the adjoint (n,) of the linear equations, for weights of the solution."""
+        """Return the adjoint variables (n,) of the linear equations, for given weights of the solution."""
         return self._derivatives(self.x, self.parameters, self.w, weights)[2]
 
 

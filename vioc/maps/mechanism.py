@@ -25,7 +25,7 @@ def added(x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
 
 
 def exact(dt: float) -> float:
-    """Return 0 as the rounding error of forces, for maps that do not define another value."""
+    """Return 0 N: by default, the forces in a step of length `dt` have no rounding error."""
     return 0.0
 
 
@@ -108,10 +108,12 @@ class Mechanism:
 
 
 def no_mechanism(f: OneStepMap) -> Mechanism:
-    """Return the properties of a map without a mechanism, which are defaults."""
+    """Return the default `Mechanism` properties, for a map that does not describe a mechanism."""
     return Mechanism(f.state_names, np.ones(len(f.multiplier_names), bool), lambda ends: held_inputs(f, ends))
 
 
 def held_inputs(f: OneStepMap, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrices of the substeps' inputs that keep the input of the whole step constant."""
+    """Return the matrices for which all substeps have the same input as the whole step.
+    They are factors of state and input: a substep has the input (first matrix) x + (second matrix) u.
+    """
     return np.zeros((len(ends), f.nu, f.nx)), np.tile(np.eye(f.nu), (len(ends), 1, 1))

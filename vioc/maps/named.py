@@ -34,7 +34,7 @@ class Symbols(NamedTuple):
 
     @staticmethod
     def sized(nx: int, nu: int, multipliers: int = 0, parameters: int = 0) -> Symbols:
-        """Return new symbols for a map of the given numbers of states, inputs and so on."""
+        """Return new symbols for a map with given numbers of states, inputs, multipliers and parameters."""
         names = ("x", nx), ("u", nu), ("multipliers", multipliers), ("theta", parameters), ("dt", 1)
         return Symbols(*(ca.SX.sym(*name) for name in names))
 

@@ -1,4 +1,5 @@
-"""Interface of one-step maps, the only one through which `vioc.control` uses a mechanism.
+"""Interface of one-step maps.
+The package `vioc.control` uses mechanisms only through this interface.
 
 A map is x[k+1] = f(x[k], u[k]) with exact first and second derivatives. Every integrator of vioc is one, and
 so is any explicit CasADi function of the user (`vioc.CasadiMap`).
@@ -151,7 +152,8 @@ class OneStepMap(ABC):
         )
 
     def inputs(self, steps: int, signals: Mapping[str, Any] | None = None, **options: Any) -> np.ndarray:
-        """Return an array of inputs (N, nu) from signals by name, as numbers, arrays, functions or splines.
+        """Return an array of inputs (N, nu), given a signal for each input by name.
+        A signal is a number, an array, a function of time or a spline.
 
         See `vioc.inputs`.
         """
@@ -169,7 +171,7 @@ class OneStepMap(ABC):
         return vector({**(values or {}), **named}, self.input_names, "input", "u.")
 
     def check_state(self, x: Any, what: str = "state") -> np.ndarray:
-        """Return `x` as a finite array of the shape (nx,), or raise a `ValueError` that names the entry.
+        """Return `x` as a finite array of shape (nx,), or raise a `ValueError` that names the wrong entry.
 
         `x` may also be the report of an equilibrium or a regulator about one.
         """
@@ -183,11 +185,15 @@ class OneStepMap(ABC):
         return x
 
     def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
-        """Return the sample times (N+1,), s, of steps from step k0 on, given the step lengths (N,)."""
+        """Return the sample times (N+1,), s, of steps from step k0 on, given the step lengths (N,).
+        Where `begins` (N,) is given, it contains the start times of the steps.
+        """
         return times_of(lengths, k0, self.dt, begins)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
-        """Return the input at rest at a state: zero, and unchanged positions of kinematic variables."""
+        """Return the input at rest: kinematic variables stay where they are in the state x.
+        All other inputs are 0.
+        """
         return np.zeros(self.nu)
 
     def lengths(self, dt: Any, steps: int) -> np.ndarray:
@@ -205,15 +211,15 @@ class OneStepMap(ABC):
         return FlatSpace(self.state_names, self.wrap)
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """Return the error dx with retract(x0, dx) = x1, which is x1 - x0 for plain states.
-        Shapes are (..., nx) -> (..., ndx).
+        """Return the error dx of the state x1 relative to x0, for which retract(x0, dx) = x1.
+        In a vector space it is x1 - x0. Shapes are (..., nx) -> (..., ndx).
 
         Angles in `wrap` are taken the short way round.
         """
         return self.space.difference(x0, x1)
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """Return the state at the error `dx` from the state `x`, which is x + dx for plain states."""
+        """Return the state whose error relative to the state `x` is `dx`; in a vector space it is x + dx."""
         return self.space.retract(x, dx)
 
     # -- steps ----------------------------------------------------------------------------------
@@ -376,7 +382,7 @@ class OneStepMap(ABC):
         return Batch(runs.map or self, runs.t, x, u, multipliers, errors, k0, own)
 
     def _run_many(self, runs: Runs, threads: int | None) -> bool:
-        """Compute many rollouts in parallel; return False if this map has no program for this."""
+        """Compute many rollouts in parallel; return False if this map has no compiled program for this."""
         return False
 
     def _run_each(self, runs: Runs, threads: int | None) -> None:
@@ -472,7 +478,8 @@ class OneStepMap(ABC):
     def second_order_trajectory(
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
     ) -> SecondOrder:
-        """Return the second derivatives at all steps of a trajectory, contracted with the covectors Z.
+        """Return the second derivatives of all steps of a trajectory, contracted with covectors.
+        Row k of Z weights the next state of step k, and row k of `zeta` its multipliers.
 
         The weights are Z (N, ndx) and zeta (N, nm), as in `second_order`.
         """
@@ -538,7 +545,7 @@ class OneStepMap(ABC):
         """
 
     def trying(self, **values: float) -> OneStepMap:
-        """Return the map with trial parameter values, as searches and filters need it.
+        """Return the map with parameter values that a search or a filter tries.
 
         In contrast to `with_parameters` only inertias of bodies are checked, since without valid ones there
         is no motion.

@@ -86,7 +86,8 @@ class Quantities:
         return next((unit for unit in told if unit is not None), "")
 
     def rotation(self, frame: str) -> ca.SX | None:
-        """Return the rotation matrix (3, 3) of a frame as an expression in the map's symbols, or None.
+        """Return the rotation matrix (3, 3) of a frame as an expression in the map's symbols.
+        The result is None if the map has no frame of this name.
 
         It maps the frame's axes to the world's. Its logarithm has the names ``FRAME:rx``, ry and rz
         (`vioc.maps.orientation`).

@@ -1,4 +1,4 @@
-"""Smooth equations and bounds of a step with contact, as optimal control needs them."""
+"""Smooth equations and bounds of a step with contact, for use in optimal control."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIONS = {"cse": True}
 
 @dataclass(frozen=True)
 class RelaxedStep:
-    """Equations and bounds of a step with contact, as functions of the smoothing.
+    """Equations and bounds of a step with smoothed contact, as functions of the smoothing parameter.
 
     The variables of the friction cones are unknowns. Every product of a gap velocity and its impulse, and of
     friction, equals a barrier parameter proportional to the smoothing. As the smoothing decreases, contacts
@@ -66,9 +66,8 @@ def relaxed_step(
     guess: ca.SX,
     contacts: Sequence[str],
 ) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """Return a function of the parameters and the smoothing that builds the equations of a step.
-
-    The builder takes the values of the parameters and the smoothing of the map.
+    """Return a builder of the smoothed equations of a step with contact.
+    The builder is a function of the values of the parameters and of the smoothing of the map.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""State space of a map: the error between two states, and the state at an error from another."""
+"""State space of a map: its states, and the errors (tangent vectors) between states."""
 
 from __future__ import annotations
 
@@ -32,32 +32,34 @@ class StateSpace(ABC):
 
     @abstractmethod
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """Return the error dx with retract(x0, dx) = x1, which is x1 - x0 for plain states.
-        Shapes are (..., nx) -> (..., ndx).
+        """Return the error dx of the state x1 relative to x0, for which retract(x0, dx) = x1.
+        In a vector space it is x1 - x0. Shapes are (..., nx) -> (..., ndx).
         """
 
     @abstractmethod
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """Return the state at the error `dx` from the state `x`, which is x + dx for plain states."""
+        """Return the state whose error relative to the state `x` is `dx`; in a vector space it is x + dx."""
 
     @abstractmethod
     def difference_expression(self, x0: Any, x1: Any) -> Any:
-        """Return the error from the state x0 to the state x1 as a CasADi expression (SX or MX)."""
+        """Return the error of the state x1 relative to the state x0, as a CasADi expression (SX or MX)."""
 
     @abstractmethod
     def retract_expression(self, x: Any, dx: Any) -> Any:
-        """Return the state at the error `dx` from the state `x` as a CasADi expression.
+        """Return the state whose error relative to the state `x` is `dx`, as a CasADi expression.
 
         It is exact to second order in `dx`.
         """
 
     @abstractmethod
     def check(self, x: np.ndarray, what: str) -> None:
-        """Raise `ValueError` unless the finite array `x` (nx,) is a state, such as with unit quaternions."""
+        """Raise `ValueError` unless the finite array `x` (nx,) is a valid state.
+        For example, its quaternions must have norm 1.
+        """
 
 
 class FlatSpace(StateSpace):
-    """State space whose states are plain numbers, some of which can be angles modulo 2 pi."""
+    """State space that is a vector space, in which some components can be angles modulo 2 pi."""
 
     def __init__(self, names: tuple[str, ...], angles: Collection[str] = ()):
         self.error_names = names

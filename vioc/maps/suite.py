@@ -100,7 +100,7 @@ class Case:
 
     @property
     def size(self) -> int:
-        """Number of arguments of a step: errors of the state, inputs and parameters."""
+        """Number of scalar arguments of a step: components of the state's error, inputs and parameters."""
         return self.f.ndx + self.f.nu + len(self.f.theta)
 
 

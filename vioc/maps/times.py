@@ -55,7 +55,9 @@ class StepTimes:
 
     @cached_property
     def _equations(self):
-        """Residual of a step as an expression in errors of the step's arguments and results.
+        """Symbols and residual of a step's equations, in terms of small errors of states and multipliers.
+        The symbols are the arguments, the error e of the initial state, and the errors y of the results. The
+        results are the next state and the multipliers.
 
         They are arguments, e, y and r, with x and x_next displaced by their errors.
         """
@@ -118,7 +120,8 @@ class StepTimes:
         return [*arrays, theta]
 
     def _solved(self, r_y: np.ndarray, columns: np.ndarray, transposed: bool = False) -> np.ndarray:
-        """Solve linear systems with the Jacobian of a step's equations, for several right-hand sides.
+        """Solve linear systems with the Jacobian r_y of a step's residual by the step's results.
+        The right-hand sides are `columns`.
 
         Returns -r_y^-1, or its transpose, times columns. On a manifold there are more equations than errors.
         """

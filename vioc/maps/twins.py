@@ -1,4 +1,4 @@
-"""Properties that a map shares with its copies of other parameter values or step lengths.
+"""Properties that a map shares with copies that have other parameter values or step lengths.
 
 Such copies, twins, share everything that is built, before or after copying. A property of a map is `shared`
 by all twins, `shared_by_step` by those with the same step, or its `own`. Plain attributes and

@@ -20,7 +20,8 @@ OWN = (TIME, STEP, RUN, BEFORE)  # columns other than quantities
 
 
 def quantities_table(run: Any, names: Sequence[str]) -> Table:
-    """Return a table of a trajectory's quantities, with times ``t`` and indices ``k``.
+    """Return a table of quantities along a trajectory.
+    The table also has columns of the times ``t`` and of the sample indices ``k``.
 
     Columns have the full names of quantities. A quantity of steps is in the row of the step's start; the last
     row has none. A part of a run of unequal steps also has the length of the step before each row, on which
@@ -123,7 +124,8 @@ def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
 
 
 def known_columns(table: Table, f: Any) -> dict[str, str]:
-    """Return the column of each quantity of a map, by the quantity's full name.
+    """Return the names of the columns that contain a map's quantities.
+    The keys of the result are the full names of the quantities.
 
     Raises FileFormatError for unknown ones.
     """

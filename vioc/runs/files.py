@@ -35,7 +35,9 @@ def whole_file(path: str | os.PathLike, suffix: str = ".npz") -> Path:
 
 
 def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
-    """Write a file by the function `write`, and replace an old one only when complete."""
+    """Write a file by the function `write`, without loss of an existing file.
+    The existing file is replaced only after the new one has been written completely.
+    """
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         mask = os.umask(0)
@@ -157,7 +159,8 @@ def _check_arrays(path: Path, data: dict[str, np.ndarray]) -> None:
 
 
 def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read a saved trajectory, with its columns reordered as the names of the map.
+    """Return the arrays and the header of a saved trajectory of a map.
+    The columns of the arrays are in the order of the map's names.
 
     Raises FileFormatError if it is of another map.
     """

@@ -128,13 +128,13 @@ class AsTrajectory:
         return self.trajectory.plot(*names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
-        """Animate the motion, with the obstacles of an optimization.
+        """Animate the motion, and draw the obstacles of the optimization, if any.
         The arguments are those of `Trajectory.animate`.
         """
         return viz().animate(self, path, **options)
 
     def view(self, **options: Any) -> Any:
-        """Show the motion in the browser, with the obstacles of an optimization.
+        """Show the motion in the browser, with the obstacles of its optimization, if any.
         The arguments are those of `Trajectory.view`.
         """
         return viz().view(self, **options)
@@ -174,7 +174,9 @@ def state_of(value: Any, what: str = "state") -> Any:
 
 
 def point_of(f: OneStepMap, x: Any, u: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return a checked state and input; an equilibrium gives both."""
+    """Return a state and an input as checked arrays.
+    If x is an equilibrium, the default of u is the input of the equilibrium.
+    """
     state = f.check_state(x)
     return state, input_of(f, getattr(x, "u", None) if u is None else u, state)
 
@@ -199,7 +201,9 @@ def start_of(f: OneStepMap, x0: Any, U: Any, steps: int | None) -> tuple[np.ndar
 
 
 def input_of(f: OneStepMap, u: Any, x: np.ndarray | None = None, what: str = "input") -> np.ndarray:
-    """Return an input as a finite array (nu,), by default the input at rest at x."""
+    """Return an input as a finite array (nu,).
+    By default, it keeps kinematic variables at their positions in the state x, and is zero otherwise.
+    """
     if u is None:
         return np.zeros(f.nu) if x is None else f.rest_input(x)
     if isinstance(u, Mapping):

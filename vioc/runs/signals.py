@@ -183,13 +183,17 @@ def _call(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 
 def first_knot(value: Any) -> float | None:
-    """Return the first knot of a scipy spline, s; None if it has values at all times."""
+    """Return the time of the first knot of a scipy spline, s.
+    The result is None for periodic splines and other functions, which are evaluated at all times.
+    """
     knots = _knots(value)
     return None if knots is None else knots[0]
 
 
 def _knots(value: Any) -> tuple[float, float] | None:
-    """Return first and last knot of a scipy spline; None for periodic ones and others."""
+    """Return the times of the first and the last knot of a scipy spline, s.
+    The result is None for a periodic spline and for any other function.
+    """
     if not type(value).__module__.startswith("scipy.") or getattr(value, "extrapolate", None) == "periodic":
         return None
     if hasattr(value, "t") and hasattr(value, "k"):  # BSpline: the base interval

@@ -1,4 +1,4 @@
-"""Step lengths of trajectories: their computation, comparison and errors."""
+"""Step lengths of trajectories: computation, comparison and error messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def same_steps(got: Any, expected: Any) -> bool:
 
 
 def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", instead: str = "") -> None:
-    """Raise ValueError if two objects, such as law and map, have other step lengths.
+    """Raise ValueError if the step lengths of two objects differ.
+    For example, the objects are a controller and a map.
 
     Parameters
     ----------

@@ -82,7 +82,9 @@ class Table(Mapping):
     # -- parts --------------------------------------------------------------------------------------
 
     def only(self, *names: str) -> Table:
-        """Return a table with the named columns and the index columns."""
+        """Return a table with the named columns and with the index columns of this table.
+        Index columns, such as the time, identify the rows.
+        """
         kept = dict.fromkeys((*self.index, *names))
         units = {n: u for n, u in self.units.items() if n in kept}
         return Table({n: self[n] for n in kept}, units, self.index, self.source)
@@ -158,6 +160,7 @@ class Table(Mapping):
 
     def to_pandas(self) -> Any:
         """Convert the table to a ``pandas.DataFrame`` that has the index columns as index.
+        Index columns, such as the time, identify the rows.
 
         Units are ``frame.attrs["units"]``.
         """
@@ -167,7 +170,8 @@ class Table(Mapping):
         return frame
 
     def to_xarray(self) -> Any:
-        """Convert the table to an ``xarray.Dataset`` that has index columns as dimensions.
+        """Convert the table to an ``xarray.Dataset`` with index columns as dimensions.
+        Index columns, such as the time, identify the rows.
 
         Units are in ``attrs``.
         """

@@ -1,4 +1,4 @@
-"""Trajectories, the results of rollouts, with quantities by name, and their files."""
+"""Trajectories, which are the results of rollouts: named quantities and files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class Slack(NamedTuple):
 
 @dataclass(frozen=True)
 class Trajectory:
-    """States and inputs of a one-step map over time; quantities by name.
+    """States, inputs and multipliers of a one-step map over time.
+    An expression such as ``run["theta"]`` returns the values of a named quantity.
 
     Attributes
     ----------
@@ -149,7 +150,8 @@ class Trajectory:
         return replace(self, map=f.with_dt(float(h[0])))
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
-        """Evaluate an expression in the map's CasADi symbols at all samples or steps.
+        """Evaluate an expression in the map's CasADi symbols along the trajectory.
+        An expression of the state alone has a value at each sample, any other expression one in each step.
 
         Returns
         -------
@@ -171,7 +173,7 @@ class Trajectory:
 
     @cached_property
     def impulse_lengths(self) -> np.ndarray:
-        """Time (N,), s, by which each step's constraint impulses are divided to be forces.
+        """Time (N,), s, by which the impulses of each step are divided to give forces.
 
         An impulse divided by this time is the force. An impulse at the start of a step belongs in part to the
         step before, which may have another length.

@@ -21,8 +21,8 @@ def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def zipped(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return points, of which point i has the i-th values of all arguments.
-    ValueError if the numbers of values differ.
+    """Return points that combine the values of the arguments one to one.
+    Point i has the i-th value of every argument. ValueError if the numbers of values differ.
     """
     columns = {name: list(values) for name, values in axes.items()}
     if len({len(column) for column in columns.values()}) > 1:

@@ -376,6 +376,7 @@ def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
 
 def _told(value: Any, within: tuple[int, ...]) -> Any:
     """Return plain data that identifies an argument bound to the swept function.
+    The argument is bound, for example, by `functools.partial`.
 
     Objects are identified by `__reduce__`, or by their public attributes except cached properties; functions
     by their names, defaults and closures.

@@ -1,4 +1,6 @@
-"""Poles of a compensator (law and observer), from measurements to inputs."""
+"""Poles of a compensator, which is a feedback law with an observer.
+Its inputs are the measurements, and its outputs are the inputs of the plant.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
 
 
 def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
-    """Yield the states and inputs to which a law regulates, each with its gain matrix."""
+    """Yield each operating point (x, u) of a feedback law, with its gain matrix."""
     law = law.law if isinstance(law, LimitedLaw) else law
     offsets = np.zeros((f.nu, 0))
     if isinstance(law, OffsetFree):
@@ -62,7 +64,8 @@ def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
 
 
 def _without_plant(f: OneStepMap, observer: Any, x: np.ndarray, u: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """Return the state matrix of a compensator (law and observer) without its plant.
+    """Return the state matrix of a compensator, an observer with a feedback law.
+    The plant is not part of this system.
 
     It has no rows for a compensator without memory, or with changing gains.
     """

@@ -164,7 +164,8 @@ def _expression(name: str, comment: str, precision: str, outputs: dict, **symbol
 
 
 def _sensed(f: OneStepMap, measurement: Measurement | None, precision: str) -> tuple[ca.SX, ca.SX, str]:
-    """Return state and measurement as expressions, and C code of the measurement.
+    """Return CasADi expressions of the state and the measurement, and C code.
+    The C code computes the measurement from the state.
 
     Without a measurement g is the state.
     """
@@ -294,7 +295,7 @@ def difference_of(f: OneStepMap, precision: str) -> Emitted:
 
 
 def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> ControllerPart:
-    """Return C code of a law with limits of its input, as a controller's part."""
+    """Return C code of a feedback law with input limits, as a controller's part."""
     limited = law if isinstance(law, LimitedLaw) else None
     text, bounded, offset = "", [lower, upper], law if isinstance(law, OffsetFree) else None
     if limited is not None:

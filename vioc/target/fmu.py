@@ -162,7 +162,8 @@ def _rows(variables: list[FmuVariable], row: str) -> str:
 
 
 def _outputs(variables: list[FmuVariable], output: str, unknown: str, first: int) -> tuple[str, str]:
-    """Return XML of an FMU's outputs, and of its outputs without initial values.
+    """Return the XML elements of an FMU's outputs, and those of its initial unknowns.
+    Initial unknowns are the outputs without a start value.
 
     Variables are numbered from `first` on.
     """

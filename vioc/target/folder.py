@@ -276,6 +276,8 @@ def _source(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPar
 
 
 def _repeats(target: Target, sizes: Mapping[str, int]) -> int:
-    """Return the period of a time-varying controller in samples, 0 without a period."""
+    """Return the period of a time-varying controller in samples, or 0.
+    The result is 0 if the controller is not periodic. `sizes` are the integer constants of the C code.
+    """
     again = sizes.get("LAW_AFTER") == 2 and sizes.get("FILTER_ROWS", 1) == 1
     return sizes["LAW_ROWS"] if again and not split(target.map).timed else 0

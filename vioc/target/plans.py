@@ -36,7 +36,7 @@ END_OF_TYPES = "} QP_(state);\n"
 
 
 def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
-    """Raise ValueError if C code cannot have a feature of this predictive controller."""
+    """Raise ValueError if C code lacks a feature that a predictive controller has."""
     problem = law.problem
     given = {
         "delay": law.delay != 0,
@@ -176,7 +176,9 @@ def _arguments(f: OneStepMap, reference: ca.SX) -> tuple[ca.SX, ...]:
 
 
 def _gauss_newton(squares: Squares, z: ca.SX, what: str) -> ca.SX:
-    """Return a cost's Gauss-Newton Hessian J'WJ + H, where H is of other terms.
+    """Return the Gauss-Newton Hessian J'WJ + H of a cost with squares.
+    J is the Jacobian of the residuals whose squares have the weights W. H is the Hessian of the other terms
+    of the cost, with eigenvalues replaced by their absolute values.
 
     The Hessian of the terms that are not squares must be constant.
     """

@@ -103,7 +103,9 @@ def of_loop(
 
 
 def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
-    """Return recorded steps of a map, if wanted with derivatives of the first few."""
+    """Return recorded steps of a map, and the linearization of the first few.
+    The linearization is None unless `derivatives` is True.
+    """
     few = steps.piece(slice(0, LINEARIZED))
     return steps, f.derivatives.linearize(few) if derivatives and len(few) else None
 
@@ -131,7 +133,10 @@ def samples_text(records: Records) -> str:
 
 
 def _scaled(name: str, rows: np.ndarray, whole: bool = False) -> dict[str, np.ndarray]:
-    """Return a table and scales of its columns; with `whole` all scales are equal."""
+    """Return a table of recorded values, and a scale for each of its columns.
+    The scale is the largest magnitude in the column, at least 1/1000 of that in the table. With `whole`, all
+    columns have the scale of the table.
+    """
     size = np.abs(rows).max(axis=0, initial=0.0)
     largest = size.max(initial=0.0)
     scale = np.full_like(size, largest) if whole else np.maximum(size, FLOOR * largest)

@@ -74,7 +74,9 @@ class SplitStep:
 
     @cached_property
     def newton(self) -> ca.Function:
-        """CasADi function of the implicit equations' residual G and its Jacobian by d."""
+        """CasADi function of the residual G of implicit equations and of its Jacobian.
+        The Jacobian is by the unknowns d of the implicit equations.
+        """
         return self.function("newton", {"G": self.G, "J": ca.jacobian(self.G, self.d)})
 
     @cached_property
@@ -86,7 +88,9 @@ class SplitStep:
 
     @cached_property
     def derivatives(self) -> ca.Function:
-        """CasADi function of the first derivatives of implicit equations and next state."""
+        """CasADi function of the Jacobians of implicit equations and next state.
+        The derivatives are by the implicit unknowns, the state and the input.
+        """
         ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
         outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}
         outputs |= {f"E_{n}": ca.jacobian(ahead, s) for n, s in by.items()}
@@ -221,7 +225,8 @@ Pairs = list[tuple[int, int]]  # each equation with the unknown that it determin
 
 
 def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
-    """Sort a step's equations into explicit ones, an implicit core, and explicit ones.
+    """Sort a step's equations into explicit ones and an implicit core.
+    Some explicit equations are solved before the core, and some after it.
 
     Return pairs (equation, unknown) to solve first and last, and the core's unknowns and equations.
     """

@@ -23,7 +23,7 @@ Self = TypeVar("Self", bound="MapAround")
 
 
 class SpaceAround(StateSpace):
-    """State space of an inner map, extended by additional plain states.
+    """State space of an inner map, extended by additional states whose errors are their differences.
 
     `n` is the number of inner states.
     """
@@ -57,7 +57,7 @@ class SpaceAround(StateSpace):
 def inner_quantities(
     f: MapAround, expression: Callable[[ca.SX], ca.SX], unit: Callable[[str], str | None]
 ) -> QuantityTable:
-    """Return the inner map's named quantities, as expressions in the symbols of the outer map.
+    """Return the table of the inner map's named quantities, expressed in the symbols of the outer map f.
 
     `expression` rewrites the symbols of the inner map in those of `f`; `unit` returns the units of the
     additional states.
@@ -82,7 +82,7 @@ def inner_quantities(
 
 
 def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more: Any) -> Mechanism:
-    """Return the mechanism's properties of a map that contains an inner map.
+    """Return the `Mechanism` properties, such as the coordinates, of a map that contains an inner map.
 
     They are those of the inner map; `more` are properties that replace them.
     """
@@ -103,7 +103,9 @@ def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more:
 
 
 def unchanged(expression: ca.SX) -> ca.SX:
-    """Return an expression unchanged, for maps that have the symbols of their inner map."""
+    """Return an expression unchanged.
+    It is the default for maps that use the symbols of their inner map.
+    """
     return expression
 
 
@@ -182,7 +184,10 @@ class MapAround(OneStepMap):
 
     @abstractmethod
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
-        """Return the second derivatives of steps; `timed` adds those by step length and start time."""
+        """Return the second derivatives of steps, contracted with covectors.
+        Z weights the next states, `zeta` the multipliers. `timed` adds derivatives by step length and start
+        time.
+        """
 
     @property
     def derivatives(self) -> MapDerivatives:

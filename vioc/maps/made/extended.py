@@ -132,6 +132,8 @@ class ExtendedMap(MapAround):
 
     def _make_symbols(self) -> tuple[Symbols, ca.SX, Implicit | None]:
         """Return the symbols of this map, the inner map's step length, and its implicit quantities.
+        The implicit quantities, such as velocities, are solutions of linear equations; None if there are
+        none.
 
         The constants are appended to the symbols of the inner state.
         """
@@ -187,7 +189,9 @@ class ExtendedMap(MapAround):
     # -- steps ----------------------------------------------------------------------------------
 
     def owner(self, constants: np.ndarray) -> OneStepMap:
-        """Return the inner map with those parameter values that are constants in the state."""
+        """Return the inner map with its parameters set to the values that the `constants` contain.
+        The `constants` are the part of this map's state that is added to the inner state.
+        """
         if not self.freed:
             return self.inner
         first = 1 if self.steps else 0
@@ -202,8 +206,8 @@ class ExtendedMap(MapAround):
         return known[1]
 
     def seconds(self, constants: np.ndarray, k: int = 0) -> float:
-        """Return the duration in seconds of one unit of this map's time.
-        Raises `StepError` unless it is positive.
+        """Return the unit of this map's time, s: the duration in the state if there is one, else 1 s.
+        Raises `StepError` unless the duration is positive.
         """
         if not self.steps:
             return 1.0
@@ -226,7 +230,7 @@ class ExtendedMap(MapAround):
         return len(self.constants) == len(self.disturbances) + len(self.biases) and not self._pushes_states
 
     def input_disturbance(self, constants: np.ndarray) -> np.ndarray:
-        """Return the inputs (..., nu) that act in addition, given the constants (..., nc)."""
+        """Return the disturbances (..., nu) that are added to the inputs, given the constants (..., nc)."""
         return self._pushes(constants) @ self._to_inputs.T
 
     def _begins(self, lengths: np.ndarray, k0: int, unit: float, t: np.ndarray | None) -> np.ndarray:
@@ -272,7 +276,9 @@ class ExtendedMap(MapAround):
         return around(self, review, force_rounding=force_rounding, implicit=self._implicit)
 
     def outer_trajectory(self, run: Trajectory, constants: np.ndarray, t: np.ndarray) -> Trajectory:
-        """Convert a trajectory of the inner map to one of this map, with the sample times t."""
+        """Convert a trajectory of the inner map to one of this map, with the sample times t.
+        The `constants` are appended to every state.
+        """
         x = np.hstack([run.x, np.tile(constants, (len(run.x), 1))])
         u = run.u - self.input_disturbance(constants)
         return Trajectory(self, t, x, u, run.multipliers, k0=run.k0)
@@ -292,7 +298,9 @@ class ExtendedMap(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
-        """Take one step from each of N states, which must have the same duration."""
+        """Take one step from each of N states.
+        If the duration is a state, it must have the same value in all N states.
+        """
         X, U = points_of(self, X, U)
         (x, constants), h = self.split(X), self.lengths(dt, len(U))
         if self.steps and not (constants[:, 0] == constants[:1, 0]).all():
@@ -319,7 +327,7 @@ class ExtendedMap(MapAround):
         return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)])]
 
     def _inner(self, steps: Steps) -> tuple[OneStepMap, Steps, float]:
-        """Return the inner map, its steps that belong to given steps, and the unit of time, s."""
+        """Return the inner map, the inner steps that belong to given steps, and this map's time unit, s."""
         (x0, constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
         c = constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
         unit, d = self.seconds(c, int(steps.k[0]) if len(steps) else 0), self._pushes(constants)

@@ -20,7 +20,7 @@ GAP = 1e-9  # relative to 1 + |x|: largest distance of an end and a start that a
 
 
 def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Trajectory:
-    """Join successive trajectories to one trajectory.
+    """Join successive trajectories to one trajectory, with optional jumps of the state between them.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
 
 
 def _phases(found: Sequence[Trajectory], joints: Sequence[Any]) -> tuple[list[Trajectory], list[Any]]:
-    """Divide trajectories into motions of single maps, and return them with the jumps between them."""
+    """Divide trajectories into parts that each belong to one map; return them and the jumps between them."""
     parts: list[Trajectory] = []
     leaps: list[Any] = []
     for run, jump in zip(found, [*joints, None], strict=True):

@@ -88,7 +88,9 @@ class NoisyMap(MapAround):
         return twin
 
     def _rows(self, k: Any) -> np.ndarray:
-        """Return the rows of known data for the steps k, or the last row for later steps."""
+        """Return the indices of the known inputs for the steps k.
+        Steps after the last known input have the index of this input.
+        """
         return np.minimum(k, len(self.U) - 1)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:

@@ -46,7 +46,8 @@ class Parts:
         return Linearization.of(end, along, lin.B.shape[2])
 
     def weights(self, lin: Linearization, Z: np.ndarray, zeta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the covectors with which each part's second derivatives enter those of the whole step.
+        """Return the covectors with which the second derivatives of each part are contracted.
+        The contracted derivatives of the parts make up those of the whole step, by the chain rule.
 
         They follow from the covectors Z and zeta of the whole steps: at the end of a part, Z is the costate
         of the remaining parts.
@@ -69,7 +70,7 @@ class Parts:
         return SecondOrder.of(own.reshape(-1, self.count, *own.shape[1:]).sum(axis=1), *lin.B.shape[1:])
 
     def _chain(self, lin: Linearization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Multiply the first derivatives of successive parts to those of whole steps.
+        """Return the first derivatives of whole steps, by the chain rule from those of successive parts.
 
         The results are those of ends (N, ndx, ns), of multipliers (N, nm, ns), and of the arguments of each
         part (N m, ns, ns), all by s = (errors, inputs, parameters).

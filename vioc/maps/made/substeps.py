@@ -138,7 +138,9 @@ class Substeps(MapAround):
     def _substeps_of(
         self, X: np.ndarray, U: np.ndarray, k0: int, h: np.ndarray, t: np.ndarray
     ) -> list[Steps]:
-        """Take the substeps of N independent steps, first all first substeps, then all second ones."""
+        """Take the substeps of N independent steps, in the order of substeps.
+        The first substeps of all steps are taken first, then the second substeps, and so on.
+        """
         inputs, starts, found, x = self._inputs(X, U), self._starts(t, h), [], X
         for i in range(self.n):
             each = np.ascontiguousarray(inputs[:, i])
@@ -173,7 +175,7 @@ class Substeps(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def _parts(self, steps: Steps, timed: bool) -> Parts:
-        """Return the substeps of given steps with their data, as an object for the chain rule."""
+        """Return the substeps of given steps as a `Parts` object, which applies the chain rule."""
         N, n = len(steps), self.n
         each = self._substeps_of(steps.x0, steps.u, 0, steps.h, steps.t)
         names = "x0", "x1", "u", "multipliers", "t", "h"

@@ -116,7 +116,7 @@ class SwitchedMap(MapAround):
 
     @cached_property
     def _leaps(self) -> dict[int, Evaluator]:
-        """Evaluators of the jumps of the state at switches and their derivatives, by the next map's index."""
+        """Evaluators of the state's jumps at switches and of their derivatives, by the next map's index."""
         found = {}
         for i in range(len(self.maps)):
             jump = self.jumps[i - 1] if i or self.periodic else None
@@ -129,7 +129,9 @@ class SwitchedMap(MapAround):
         return found
 
     def _landed(self, x: np.ndarray, i: int, first: bool) -> np.ndarray:
-        """Return the state (nx,) from which map number i starts, after the jump of the switch if any."""
+        """Return the state (nx,) from which map number i takes its next step.
+        If the step is the `first` after a switch, the state x jumps as the switch prescribes.
+        """
         if not first or i not in self._leaps:
             return x
         return self._leaps[i](x, self.theta)[0][:, 0]
@@ -146,7 +148,9 @@ class SwitchedMap(MapAround):
 
     @property
     def inner(self) -> OneStepMap:  # type: ignore[override]
-        """Map with the fewest constraints, whose named quantities all maps have."""
+        """Map with the fewest constraints among those between which this map switches.
+        Its named quantities exist in all of these maps.
+        """
         return min(self.maps, key=_constraints)
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
@@ -283,6 +287,7 @@ class SwitchedMap(MapAround):
 
     def _linearized(self, trajectory: Trajectory, closed: bool) -> Linearization:
         """Return the linearization of a motion, with the saltation correction at impacts.
+        With `closed`, the motion is periodic: its first step follows the last.
 
         It is `MapDerivatives.linearize_motion` (saltation). The first step after a switch that closes
         contacts has the derivatives of a step whose start, and with it the end of the step before, is shifted
