@@ -245,13 +245,13 @@ def near_misses(name: str, known: Iterable[str]) -> str:
     return "known are " + ", ".join(map(repr, known[:20])) + more
 
 
-def as_names(value: str | Iterable[str]) -> tuple[str, ...]:
+def as_names(value: str | Iterable[str], what: str) -> tuple[str, ...]:
     """Return a tuple of names, given a single name or an iterable of names."""
     try:
         names = (value,) if isinstance(value, str) else tuple(value)
     except TypeError:
-        raise TypeError(f"expected a name or names, got {value!r}") from None
+        raise TypeError(f"{what}: expected a name or names, got {value!r}") from None
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"expected names, got {name!r} among {few(map(repr, names))}")
+            raise TypeError(f"{what}: expected names, got {name!r} among {few(map(repr, names))}")
     return names

@@ -43,7 +43,7 @@ def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) 
     """
     if not isinstance(equilibrium, StaticEquilibrium):
         raise ModelError(f"expected the result of static_equilibrium, got {type(equilibrium).__name__}")
-    names, system = as_names(by), equilibrium.system
+    names, system = as_names(by, "by"), equilibrium.system
     known = (*system.variables, *system.parameters)
     for name in names:
         if name not in known:

@@ -277,7 +277,7 @@ def static_equilibrium(
     """
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     q = as_configuration(lag.system, guess, "guess").copy()
-    held = {lag.system.variable_index(name) for name in as_names(fixed)}
+    held = {lag.system.variable_index(name) for name in as_names(fixed, "fixed")}
     statics = Statics(lag, [i for i in range(lag.nd) if i not in held], **parameters)
     free = statics.free
     weight, before = 0.0, np.inf

@@ -353,4 +353,9 @@ def _steps(guess: Any) -> int | None:
         return None
     if isinstance(guess, tuple):
         return len(guess[0]) - 1
+    if not hasattr(guess, "__len__"):
+        raise ValueError(
+            f"guess: expected a trajectory, (X, U), inputs (N, nu) or None, got {guess!r}; for no inputs "
+            "leave it out and give steps=N"
+        )
     return len(guess)

@@ -100,7 +100,7 @@ def consistent_configuration(
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     tolerance, description = as_positive(tolerance, "tolerance"), lag.system
     q = as_configuration(description, guess, "configuration").copy()
-    fixed_indices = {description.variable_index(name) for name in as_names(fixed)}
+    fixed_indices = {description.variable_index(name) for name in as_names(fixed, "fixed")}
     free = [i for i in range(lag.nd) if i not in fixed_indices]
     damping = 1e-3
     kept_by_place = np.flatnonzero(~np.array(lag.nonholonomic, bool))  # the others constrain velocities only
@@ -121,7 +121,7 @@ def consistent_configuration(
     if not np.abs(h).max(initial=0.0) <= tolerance:  # NaN fails as well
         names = [lag.constraint_names[i] for i in kept_by_place]
         bad = [f"{n} ({v:.3g})" for n, v in zip(names, h, strict=True) if not abs(v) <= tolerance]
-        kept = f", with {', '.join(sorted(as_names(fixed)))} fixed" if fixed_indices else ""
+        kept = f", with {', '.join(sorted(as_names(fixed, 'fixed')))} fixed" if fixed_indices else ""
         raise ConstraintError(
             f"{description.name}: no configuration satisfies the constraints from this guess{kept}; "
             f"violated: {', '.join(bad)}. They contradict each other, or another guess is needed"

@@ -346,7 +346,8 @@ class Continuous:
 
 def _rows(read: Any, system: System, value: Any, what: str) -> np.ndarray:
     """Convert one or N configurations or velocities (arrays, dicts by name, or None) to an array."""
-    if isinstance(value, Mapping) or np.ndim(value) != 2:
+    value = getattr(value, "q", value)  # a ConstraintReport is a configuration
+    if value is None or isinstance(value, Mapping) or as_floats(value, what).ndim != 2:
         return read(system, value, what)
     return _named(value, system.variables, what)
 

@@ -364,7 +364,7 @@ class Kinematics:
                 i = names.index(name)
                 (low[i],), (high[i],) = limits(value, 1, f"bounds on {name}", number="symmetric")
         free = np.ones(len(names))
-        free[[self.system.variable_index(n) for n in as_names(fixed)]] = 0.0
+        free[[self.system.variable_index(n) for n in as_names(fixed, "fixed")]] = 0.0
         if np.ndim(guess) == 2:
             q0 = check_array(guess, np.shape(guess)[:1] + (len(names),), "guess", names)
         elif guess is None:

@@ -43,7 +43,7 @@ def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
             known = system.constraint_names
             raise ModelError(f"redundant: unknown constraint {name!r}; {near_misses(name, known)}")
     if named is not None:
-        return named
+        return tuple(dict.fromkeys(named))
     redundant = redundant_constraints(system)
     if redundant:
         warnings.warn(

@@ -60,7 +60,7 @@ class ParameterCoordinates:
         *,
         held: bool = False,
     ):
-        self.names = tuple(self._full(f, n, measured) for n in as_names(names))
+        self.names = tuple(self._full(f, n, measured) for n in as_names(names, "names"))
         if len(set(self.names)) != len(self.names):
             raise ModelError(f"parameters: {', '.join(self.names)}: each is estimated once")
         bounds = {self._full(f, n, self.names): _sides(n, b) for n, b in as_bounds(bounds).items()}

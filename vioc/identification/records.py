@@ -100,7 +100,9 @@ class Record:
             measured = dict(zip(run.measured, rows.T, strict=True))
             start = run.estimates[0, : f.nx]
         else:
-            measured = {n: found[n] for n in as_names(names) or f.mechanism.configurations or f.state_names}
+            measured = {
+                n: found[n] for n in as_names(names, "names") or f.mechanism.configurations or f.state_names
+            }
         return Record(found.t, measured, inputs, start, name=name)
 
     def __len__(self) -> int:

@@ -277,7 +277,7 @@ def base_parameters(
         A record that is too short or lacks a configuration; an axis without a force of known magnitude.
     """
     records = as_records(records)
-    linear, knots = as_names(linear), as_positive(knots, "knots")
+    linear, knots = as_names(linear, "linear"), as_positive(knots, "knots")
     regressor = f.mechanism.regressor(linear)
     parts = [motion(f, r, knots) for r in records]
     equations = [regressor(m.q, m.v, m.a, m.u, m.t) for m in parts]

@@ -86,7 +86,7 @@ class CasadiMap(ExplicitMap):
                 f"the function takes {taken} parameters, {len(self.parameters)} are named; its inputs are "
                 "x, u, t, dt, parameters in this order"
             )
-        self.wrap = as_names(wrap)
+        self.wrap = as_names(wrap, "wrap")
         self._check_wrap()
         self.function = function
         self.symbols = Symbols.sized(self.nx, self.nu, parameters=len(self.parameters))

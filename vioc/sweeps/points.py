@@ -17,6 +17,11 @@ def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
     >>> grid(mass=[1.0, 2.0], length=[0.5])
     [{'mass': 1.0, 'length': 0.5}, {'mass': 2.0, 'length': 0.5}]
     """
+    for name, values in axes.items():
+        if not isinstance(values, Iterable):
+            raise ValueError(
+                f"grid: expected several values of {name}, got {values!r}; for one, [{values!r}]"
+            )
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 

@@ -159,7 +159,9 @@ def frequency_response(
         )
     used = f.input_names
     if inputs is not None:
-        used = tuple(by_name(dict.fromkeys(as_names(inputs)), f.input_names, "inputs", prefix=INPUTS))
+        used = tuple(
+            by_name(dict.fromkeys(as_names(inputs, "inputs")), f.input_names, "inputs", prefix=INPUTS)
+        )
     A, B = system.A[0], system.B[0]
     C, names = system.output_matrices(outputs)
     if gain is not None:

@@ -322,7 +322,9 @@ def controllability(
         raise ValueError("controllability: the map has no inputs")
     used = f.input_names
     if inputs is not None:
-        used = tuple(by_name(dict.fromkeys(as_names(inputs)), f.input_names, "inputs", prefix=INPUTS))
+        used = tuple(
+            by_name(dict.fromkeys(as_names(inputs, "inputs")), f.input_names, "inputs", prefix=INPUTS)
+        )
     system = linear_system(f, about, manifold, ranks=True)
     N = _horizon(system, steps)
     weight = weight_matrix(R, used, "R", definite=True, prefix=INPUTS)

@@ -70,7 +70,7 @@ def quadratic(
     """
     if Q is None and R is None and Qf is None:
         raise ValueError("a cost needs weights: give at least one of Q, R and Qf")
-    targets = _Targets(f, goal, reference, u_reference, as_names(wrap))
+    targets = _Targets(f, goal, reference, u_reference, as_names(wrap, "wrap"))
     running, terminal = targets.form(Q, "Q"), targets.form(Qf, "Qf")
     if R is not None:
         if isinstance(R, Mapping):

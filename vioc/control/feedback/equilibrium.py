@@ -269,10 +269,10 @@ def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str
     u = (f.rest_input(x) if u is None else u).copy()
     for i, name in enumerate(_inputs(f)):
         u[i] = values.get(name, u[i])
-    fixed = tuple(quantity_name(f, n, "fixed") for n in as_names(fixed))
+    fixed = tuple(quantity_name(f, n, "fixed") for n in as_names(fixed, "fixed"))
     entries = {n for n in (*hold, *fixed) if n in names}
     if free is not None:
-        entries |= set(names) - {meaning(name, names, "free") for name in as_names(free)}
+        entries |= set(names) - {meaning(name, names, "free") for name in as_names(free, "free")}
     targets = {n: hold[n] for n in hold if n not in names}
     others = [n for n in fixed if n not in names and n not in targets]
     for name in (*targets, *others):

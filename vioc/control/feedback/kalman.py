@@ -256,14 +256,16 @@ def kalman(
         )
     if isinstance(about, Trajectory):
         P0 = W if P0 is None else state_weight(f, P0, "P0")
-        if as_names(disregard):
+        if as_names(disregard, "disregard"):
             raise ValueError(
                 "disregard: along a trajectory nothing has to settle; give it with an equilibrium"
             )
         return _along(f, about, measurement, W, W_u, P0, manifold)
     if P0 is not None:
         raise ValueError("P0: a steady filter has forgotten its start; give P0 with a trajectory")
-    return _steady(linear_system(f, about, manifold, idle=True), measurement, W, W_u, as_names(disregard))
+    return _steady(
+        linear_system(f, about, manifold, idle=True), measurement, W, W_u, as_names(disregard, "disregard")
+    )
 
 
 def _along(f, run: Trajectory, measurement, W, W_u, P, manifold: bool) -> KalmanFilter:

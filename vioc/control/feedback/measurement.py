@@ -77,7 +77,11 @@ class Measurement:
         every: Mapping[str, int | tuple[int, int]] | None = None,
     ):
         self.map = f
-        given = quantities if isinstance(quantities, Mapping) else dict.fromkeys(as_names(quantities))
+        given = (
+            quantities
+            if isinstance(quantities, Mapping)
+            else dict.fromkeys(as_names(quantities, "quantities"))
+        )
         named = by_quantity(f, given, "measurement")
         self.names = tuple(named)
         if not self.names:
@@ -101,7 +105,7 @@ class Measurement:
             if ca.depends_on(entry, ca.vertcat(s.u, s.multipliers, s.dt)):
                 raise ValueError(f"{name}: a measurement is of the state alone, this depends on the step")
         known = {n for n in f.wrap if n in self.names}
-        known |= {meaning(name, self.names, "wrap") for name in as_names(wrap)}
+        known |= {meaning(name, self.names, "wrap") for name in as_names(wrap, "wrap")}
         self.wrapped = np.array([n in known for n in self.names])
         self.expression = g
         self._values = Evaluator(ca.Function("g", [s.x, s.parameters], [g, ca.jacobian(g, s.x)]))

@@ -70,7 +70,9 @@ class OffsetFree(Law):
             raise ValueError("f: it extends a map with other states or inputs than the regulator's")
         check_steps(g.dt, f.dt, "regulator", "the extended map")
         self.law, self.map = law, f
-        self.names = () if hold is None else tuple(quantity_name(inner, n, "hold") for n in as_names(hold))
+        self.names = (
+            () if hold is None else tuple(quantity_name(inner, n, "hold") for n in as_names(hold, "hold"))
+        )
         if hold is None and not f.matched:
             unmatched = ", ".join(n for n in f.constants if not n.startswith("bias."))
             raise ValueError(

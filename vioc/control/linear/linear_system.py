@@ -66,7 +66,9 @@ class LinearSystem:
         if isinstance(outputs, str) or (
             isinstance(outputs, Sequence) and outputs and isinstance(outputs[0], str)
         ):
-            names = tuple(quantity_name(self.map, n, "outputs", self.names) for n in as_names(outputs))
+            names = tuple(
+                quantity_name(self.map, n, "outputs", self.names) for n in as_names(outputs, "outputs")
+            )
             C = output_jacobians(self.map, names, self.x)
             self._check_seen(C[0], names)
             return C @ self.T, names

@@ -224,7 +224,7 @@ def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
     if periodic is None or periodic is False:
         return {}
     value = names if periodic is True else periodic
-    items = value if isinstance(value, Mapping) else dict.fromkeys(as_names(value), 0.0)
+    items = value if isinstance(value, Mapping) else dict.fromkeys(as_names(value, "periodic"), 0.0)
     return {
         names.index(n): as_value(shift, f"periodic: {n}")
         for n, shift in by_name(items, names, "periodic").items()

@@ -19,6 +19,7 @@ from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS
 from vioc.runs.trajectory import Trajectory
 
+LARGEST = 16  # power of 1000 up to which products of a mass, lengths and times are finite numbers
 POWERS = {  # powers of mass, length and time
     "": (0, 0, 0),
     "1": (0, 0, 0),
@@ -53,7 +54,9 @@ def power(value: float) -> float:
     Examples are g, kg and t, or mm, m and km. Values near 1 have unit 1, so they are unchanged to the bit,
     and scaling a problem to another such unit gives the same scaled problem.
     """
-    return 1000.0 ** round(np.log10(value) / 3) if 0 < value < np.inf else 1.0
+    if not 0 < value < np.inf:
+        return 1.0
+    return 1000.0 ** int(np.clip(round(np.log10(value) / 3), -LARGEST, LARGEST))
 
 
 class Sizes:

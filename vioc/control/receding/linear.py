@@ -233,7 +233,13 @@ class LinearMPC(Law):
             d.lower[:n, nu + nb :], d.upper[:n, nu + nb :] = -change, change
             z0 = np.concatenate([z0, v])
         qp.prepare()
-        found = qp.solve(z0)
+        try:
+            found = qp.solve(z0)
+        except RuntimeError:
+            raise OptimizationError(
+                f"sample {k}: the solver {self.solver} fails; the state is {np.abs(z0).max():.2g} away from "
+                "the reference: check it, and the reference"
+            ) from None
         if found.status not in (Status.CONVERGED, Status.ACCEPTABLE):
             raise self._refusal(k, x, last, soft, found)
         u = np.clip(U + found.u, self.lower, self.upper)  # the solution has a tolerance

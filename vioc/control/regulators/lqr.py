@@ -321,7 +321,7 @@ def dlqr(
     """
     about = about_of(f, about)
     motion = isinstance(about, Trajectory)
-    if motion and as_names(disregard):
+    if motion and as_names(disregard, "disregard"):
         raise ValueError(
             "disregard: along a trajectory nothing has to settle; give it with an equilibrium, or to hold()"
         )

@@ -235,7 +235,7 @@ def robust_dlqr(
     if isinstance(about, Trajectory):
         raise ValueError("robust_dlqr: expected an equilibrium (x, u), got a trajectory")
     x, u = equilibrium_point(f, about)
-    names = f.space.error_names if outputs is None else as_names(outputs)
+    names = f.space.error_names if outputs is None else as_names(outputs, "outputs")
     start = dlqr(f, (x, u), Q, R)
     samples = list(samples)
     loops = _Loops.of(f, (x, u), Q, R, P0, names, samples)

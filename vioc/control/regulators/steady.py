@@ -198,7 +198,7 @@ def steady_gain(
     OptimizationError
         If there is no gain with poles inside the unit circle; see `stabilized`.
     """
-    names, disregard = f.space.error_names, as_names(disregard)
+    names, disregard = f.space.error_names, as_names(disregard, "disregard")
     T = np.eye(f.ndx) if T is None else T
     E = Y = None
     if disregard:

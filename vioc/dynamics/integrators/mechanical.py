@@ -140,7 +140,7 @@ class MechanicalMap(KernelMap):
         table = QuantityTable(self._find, self._names, self._unit, self._rotation)
         self.quantities = Quantities(self, table)
         self._as_mechanism = self._mechanical
-        self.wrap = as_names(wrap)
+        self.wrap = as_names(wrap, "wrap")
         self._check_wrap()
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
         self._identified_by = (("model", "system"), *((name, name) for name in self.choices))

@@ -97,7 +97,7 @@ class MidpointVI(MechanicalMap):
     ):
         self.alpha, self.forcing = as_alpha(alpha, forcing), forcing
         if isinstance(system, System):
-            self.redundant = chosen(system, None if redundant is None else as_names(redundant))
+            self.redundant = chosen(system, None if redundant is None else as_names(redundant, "redundant"))
         super().__init__(system, dt, wrap, tolerance, backend, takes=("slips",))
         # Share of a constraint impulse that balances potential forces of the step before. Over unequal steps,
         # other forces with another share (``forcing="left"``, or alpha other than 1/2) are treated like them.

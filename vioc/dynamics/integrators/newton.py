@@ -405,9 +405,10 @@ def singular_ahead(
     rank, beyond = rank_of_rows(J, names, NEAR)
     if not beyond:
         return None
+    verb = "follows" if len(beyond) == 1 else "follow"
     return StepError(
         f"{where}: it would end in, or pass, a singular position of the constraints, which the motion comes "
-        f"to after {found.share * dt:.6g} s: there {', '.join(beyond)} follows from the others (rank {rank} "
+        f"to after {found.share * dt:.6g} s: there {', '.join(beyond)} {verb} from the others (rank {rank} "
         f"of {len(names)}). {advice}",
         k,
         float(found.error),
@@ -453,10 +454,11 @@ def dependent_constraints(
             error,
             "singular constraints",
         )
+    verb = "follows" if len(redundant) == 1 else "follow"
     return StepError(
-        f"{where} has rank {rank} of {len(names)}: {', '.join(redundant)} follows from the other "
-        "constraints there. Remove redundant constraints, or change the motion if it only passes a "
-        "singular position",
+        f"{where} has rank {rank} of {len(names)}: {', '.join(redundant)} {verb} from the other "
+        "constraints there. Remove redundant constraints (MidpointVI leaves them out by itself), or change "
+        "the motion if it only passes a singular position",
         k,
         error,
         "singular constraints",

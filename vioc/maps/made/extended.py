@@ -85,9 +85,9 @@ class ExtendedMap(MapAround):
         biases: Sequence[str] = (),
     ):
         self.inner, self.steps = f, None if steps is None else as_count(steps, "steps")
-        self.freed, self.kept = as_names(parameters), as_names(kept)
-        self.biases = tuple(quantity_name(f, n, "biases") for n in as_names(biases))
-        self._read_disturbances(tuple(n.removeprefix(INPUTS) for n in as_names(disturbances)))
+        self.freed, self.kept = as_names(parameters, "parameters"), as_names(kept, "kept")
+        self.biases = tuple(quantity_name(f, n, "biases") for n in as_names(biases, "biases"))
+        self._read_disturbances(tuple(n.removeprefix(INPUTS) for n in as_names(disturbances, "disturbances")))
         timed = [DURATION] if self.steps else []
         groups = (PARAMETER, self.freed), ("start.", self.kept), (DISTURBANCE, self.disturbances)
         named = (prefix + n for prefix, names in (*groups, (BIAS, self.biases)) for n in names)

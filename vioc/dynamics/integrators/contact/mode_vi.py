@@ -163,7 +163,7 @@ class ModeVI(MechanicalMap):
         tolerance: float = 1e-11,
         backend: str = "virtual",
     ):
-        self.held, self.sliding = as_names(held), as_names(sliding)
+        self.held, self.sliding = as_names(held, "held"), as_names(sliding, "sliding")
         both = set(self.held) & set(self.sliding)
         if both:
             raise ModelError(f"{min(both)}: held and sliding; name it in one of them")
@@ -192,7 +192,7 @@ class ModeVI(MechanicalMap):
 
     def holding(self, *held: str, sliding: str | Iterable[str] = ()) -> ModeVI:
         """Return a map of the same mechanism with the same options, for other active contacts."""
-        options = {**self._options, "held": held, "sliding": as_names(sliding)}
+        options = {**self._options, "held": held, "sliding": as_names(sliding, "sliding")}
         return type(self)(self.system, self.dt, **options).trying(**self.parameters)
 
     # -- equations --------------------------------------------------------------------------------------

@@ -77,11 +77,12 @@ class States:
             light = [b.name for b, bad in zip(f.graph.bodies, f.graph.light, strict=True) if bad]
             spin = f", or {', '.join(light)} can spin about an axis without inertia" * bool(light)
             _, follow = constraint_rank(Lagrangian(f.system), q, **f.parameters)
-            which = f" ({', '.join(follow)} follows from the others)" * bool(follow)
+            verb = "follows" if len(follow) == 1 else "follow"
+            which = f" ({', '.join(follow)} {verb} from the others)" * bool(follow)
             raise ConstraintError(
                 f"{f.system.name}: velocities are not determined at the start: the constraints are "
                 f"dependent there{which}{spin}; move it off the singular position, remove "
-                "redundant constraints, or give inertia"
+                "redundant constraints (MidpointVI leaves them out by itself), or give inertia"
             )
         turns = np.linalg.norm(nu.reshape(-1, TWIST)[:, 3:], axis=1)
         worst = int(np.argmax(turns))
