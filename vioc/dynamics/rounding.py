@@ -37,7 +37,9 @@ class _Displaced(FrameGraph):
 
 
 def reaches(graph: FrameGraph) -> list[Any]:
-    """Return for every frame the length of the path from the world to it, m, as a sum along the axes."""
+    """Return for every frame the length of its path from the world, m, in the 1-norm.
+    The path consists of the vectors between the origins of consecutive frames.
+    """
     lengths: list[Any] = []
     for i, node in enumerate(graph.system.nodes):
         way = vec.column(vec.sub(graph.node_pose(i)[1], graph.node_pose(node.parent)[1]))

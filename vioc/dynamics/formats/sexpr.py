@@ -1,7 +1,8 @@
-"""Reader and writer of model text, a language of s-expressions ([T] Table II).
+"""Reader and writer of model text, a language of s-expressions that describes mechanisms.
 
-`docs/model_text.md` describes the language. Components (gravity, springs, constraints, ...) are read and
-written by their fields alone, so that a new `Component` with a `keyword` has a text form.
+The language follows paper [T], Table II. `docs/model_text.md` describes it. Components (gravity, springs,
+constraints, ...) are read and written by their fields alone, so that a new `Component` with a `keyword` has a
+text form.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["component_form", "read", "read_text", "write", "write_text"]
 
 
 def read_text(text: str, source: str = "<text>") -> System:
-    """Return the system that a model text describes.
+    """Return the system that a text of s-expressions describes.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ def read(path: str | os.PathLike) -> System:
 
 
 def write_text(system: System) -> str:
-    """Return the model text of a system; `read_text` returns an equal system.
+    """Return the description of a system as s-expressions, from which `read_text` makes an equal system.
 
     Raises
     ------

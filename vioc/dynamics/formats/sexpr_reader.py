@@ -76,7 +76,9 @@ def component_form(cls: type[Component]) -> str:
 
 
 def field_kind(cls: type[Component], f: dataclasses.Field) -> str:
-    """Return the kind of a component's field, such as "number"; ModelError if model text has none."""
+    """Return the kind of a component's field in s-expressions, such as "number".
+    Raise `ModelError` if s-expressions cannot represent the field.
+    """
     kind = f.metadata.get("kind")
     if kind not in _FIELD_FORMS:
         raise ModelError(f"{cls.__name__}: the field {f.name!r} (kind {kind!r}) has no text form")
