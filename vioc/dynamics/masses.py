@@ -83,10 +83,10 @@ def check_mass_matrix(system: System) -> None:
 
 def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nearly: bool = False) -> str:
     """Return an error message if the mass matrix at q (nq,) is not positive definite, else "".
-    With `nearly`, return a message also if negative inertias take more than half of a kinetic energy.
+    With `nearly`, return one also if negative inertias take more than half of a motion's kinetic energy.
 
     The message names the responsible bodies: the cause can only be physically impossible inertias, which
-    files may contain. The kinetic energy is that along the eigenvector of the smallest eigenvalue.
+    files may contain. The motion is along the eigenvector of the smallest eigenvalue.
     """
     if not system.negative:
         return ""

@@ -128,7 +128,7 @@ class Regressor:
         return ca.Function("regressor", args, outputs, OPTIONS)
 
     def _terms(self, i: int) -> ca.SX:
-        """Return derivatives (10,) of the Lagrangian by the inertial parameters of frame number i's body."""
+        """Return derivatives (10,) of the Lagrangian by the inertial parameters of the body of frame i."""
         g = self.lagrangian.graph
         v, w = (vec.column(e) for e in g.node_velocity(i))
         R, p = g.node_pose(i)

@@ -161,7 +161,7 @@ def _playable(axes: Any, update: Callable[[int], list[Any]], count: int, fps: fl
 def stage(
     scenes: dict[str, Scene], view: str, ax: Any = None, *, to_screen: bool, inertia: bool = False
 ) -> tuple[Any, Callable[[int], list[Any]]]:
-    """Make axes for an animation, and return them and a function that draws image i.
+    """Return axes for an animation, and a function that draws its image number i.
 
     The function returns the artists that moved.
     """
@@ -219,7 +219,7 @@ class _Pen:
         self.size = float(bounds[1].max() - bounds[0].min())
 
     def draw(self, scene: Scene, heaviest: float, inertia: bool) -> list[Callable[[int], Any]]:
-        """Return functions of i, each of which draws a group of objects in image i."""
+        """Return functions, each of which draws a group of objects in image number i."""
         flat = len(self.shown) == 2
         drawn = []
         for kind in STYLES:

@@ -102,7 +102,7 @@ def cable_nodes(system: System) -> list[list[int]]:
 
 
 def _smooth(system: System, chain: list[int]) -> bool:
-    """Return whether all named frames along a chain are frames of the chain.
+    """Return whether the frames between the members of a chain have no names.
 
     For example `link-0` below `tip-0` is a linkage, not a cable.
     """
@@ -153,7 +153,8 @@ def tree_lines(places: Places) -> tuple[list[Line], set[int]]:
 
 
 def _rail(places: Places, i: int) -> Line:
-    """Return the line of a rail, which covers all positions of a sliding frame.
+    """Return the line that draws the rail of a sliding frame.
+    The line covers all positions of the frame.
 
     It is extended to the parent if this has a mass.
     """

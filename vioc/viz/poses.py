@@ -199,8 +199,8 @@ def _map_poses(f: Any, t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return positions and rotations of bodies at states x, by the index of a frame.
-    The frame is the root frame of a body.
+    """Return positions and rotations of bodies, by the index of their root frame.
+    The states x contain the quaternions of the bodies.
     """
     positions, known = f.frame_positions(x), {}
     for body in f.graph.bodies:

@@ -180,7 +180,7 @@ class AncestorPairs:
 
 def in_world(links: list[recursions.Link]) -> list[tuple[Matrix, Vector]]:
     """Return the rotation and position of every link, in the axes of the world.
-    The origin of positions is the last link of the list, which keeps rounding errors small.
+    Positions are relative to the last link of the list, which keeps rounding errors small.
     """
     placed: list[tuple[Matrix, Vector]] = []
     for link in links:
@@ -204,7 +204,7 @@ def _columns(
     momentum: Wrench,
     weights: tuple[Any, ...],
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return five columns (12,) of one link: its twists, and its wrenches in four blocks of derivatives.
+    """Return five columns (12,) for one link: the first has its twists, the other four its wrenches.
     Products of twists and wrenches are second derivatives of the discrete Lagrangian.
 
     They are [Sd; S], with the joint's twist S and Sd = ad(V) S, and the wrenches of D12, D11, D22, all in

@@ -382,7 +382,7 @@ def _sum(a: Any, b: Any) -> Any:
 @vec.inlined
 def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, share: Wrench, above: Wrench):
     """Eliminate the joint unknown of one link from the right-hand side b of the linear system.
-    The wrench `share` of the link, reduced by this elimination, is added to that of its parent, `above`.
+    Add the wrench that the link transmits after this elimination to the wrench `above` of its parent.
 
     Return (b - S . phi)/d of the link, and the wrench phi of its parent, to which the link's is added.
     """

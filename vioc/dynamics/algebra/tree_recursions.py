@@ -214,8 +214,8 @@ def _forward(
 def _backward(
     pose: tuple[Matrix, Vector], S: Wrench, state: State, P: Wrench, W: Wrench, P_up: Wrench, W_up: Wrench
 ) -> tuple[Any, Any, Wrench, Wrench]:
-    """Return derivatives dL/dv and dL/dq by a joint's velocity v and variable q, and two parent wrenches.
-    These wrenches are P_up and W_up, to which the momentum P and the weight W of the link are added.
+    """Return derivatives dL/dv and dL/dq by a joint's velocity v and variable q, and two wrenches.
+    The wrenches are P_up and W_up of the parent, plus the momentum P and the weight W of the link.
     """
     turn = ad_transposed(state[0], state[1], *P)
     momentum, weight = carried(pose, P), carried(pose, W)

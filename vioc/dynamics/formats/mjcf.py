@@ -219,8 +219,8 @@ class _MjcfTree:
         self.ends[body] = len(self.nodes) - 1
 
     def _joint(self, j: int, body: int, place: Pose, moves: list[Transform]) -> Pose:
-        """Append the transforms of joint number j to `moves`, and return the remaining constant pose.
-        The pose `place` precedes the joint, and the returned pose follows it.
+        """Append the transforms of joint number j to `moves`; return the constant pose after the joint.
+        The argument `place` is the constant pose before the joint.
         """
         m, model = self.m, self.model
         kind, names = int(m.jnt_type[j]), model.variables[j]

@@ -123,12 +123,12 @@ class MjcfModel:
 
     @cached_property
     def closures(self) -> dict[int, tuple[str, str]]:
-        """Names of the two frames that a ``connect`` or ``weld`` constraint joins, by its index."""
+        """Names of the two frames of each ``connect`` or ``weld`` constraint, by the constraint's index."""
         return {e: (frames[0][0], frames[1][0]) for e, frames in self._closures.items()}
 
     @cached_property
     def _closures(self) -> dict[int, list[tuple[str, int, Pose]]]:
-        """Frames that a ``connect`` or ``weld`` constraint needs, by the index of the constraint.
+        """Frames of each ``connect`` or ``weld`` constraint, by the index of the constraint.
         A frame is a tuple of its name, its body and its pose in the body.
 
         The first two are the joined frames. A weld also has points 1 m along their x and y axes.
@@ -294,7 +294,7 @@ class MjcfModel:
 
     @cached_property
     def _pushing(self) -> dict[int, list[tuple[int, float | None]]]:
-        """Actuators of each joint that has a limit of its total actuator force, by the joint's index.
+        """Actuators of each joint that has a limit on its total actuator force, by the joint's index.
         An actuator is a tuple (index, ratio) with the ratio of its force at the joint to its control, or
         None if the force is not proportional to the control.
         """
@@ -332,7 +332,7 @@ class MjcfModel:
 
     @cached_property
     def _pulling(self) -> dict[int, list[tuple[int, float | None]]]:
-        """Actuators of each tendon that has a limit of its total actuator force, by the tendon's index.
+        """Actuators of each tendon that has a limit on its total actuator force, by the tendon's index.
         An actuator is a tuple (index, ratio) with the ratio of its force to its control, or None if the force
         is not proportional to the control.
 
@@ -364,8 +364,8 @@ class MjcfModel:
                 yield t
 
     def _limits(self, forces: np.ndarray, pushing: list[tuple[int, float | None]]) -> bool:
-        """Return whether some actuators may exceed the limit `forces` of their total force.
-        Return False also if there is one actuator, and the limit can be a range of its control.
+        """Return whether some actuators may exceed the limits `forces` on their total force.
+        A single actuator counts only if its force is not proportional to its control.
         """
         alone = len(pushing) == 1 and pushing[0][1] is not None
         return bool(pushing) and not alone and not self._within(forces, pushing)

@@ -43,7 +43,7 @@ def read_text(text: str, source: str = "<text>") -> System:
 
 
 def read(path: str | os.PathLike) -> System:
-    """Read a system from a file of model text (UTF-8).
+    """Read a system from a file of s-expressions (UTF-8).
 
     Raises as `read_text` does, and `OSError`.
     """
@@ -79,7 +79,7 @@ def write_text(system: System) -> str:
 
 
 def write(system: System, path: str | os.PathLike) -> None:
-    """Write a system to a file of model text, which is replaced as a whole or not at all."""
+    """Write a system to a file of s-expressions, which is replaced as a whole or not at all."""
     data = write_text(system).encode("utf-8")
     target = Path(path)
     temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
@@ -104,7 +104,7 @@ def _values(values: Iterable[Number]) -> str:
 
 
 def _frame(frame: Frame) -> str:
-    """Return the model text of a frame without its children and without the closing bracket."""
+    """Return the s-expression of a frame without its children and without the closing bracket."""
     value = frame.transform.value
     if isinstance(value, Pose):
         parameter = f"(({_values(value.position)}) ({_values(value.rotation)}))"
@@ -135,7 +135,7 @@ def _shape(component: Component, shape: Shape) -> str:
 
 
 def _component(component: Component) -> str:
-    """Return the model text of a component without its closing bracket."""
+    """Return the s-expression of a component without its closing bracket."""
     cls = type(component)
     if component_types().get(cls.keyword.upper()) is not cls:
         raise ModelError(f"{component.label()}: {cls.__name__} has no keyword of its own, so no text form")

@@ -59,7 +59,7 @@ _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?
 
 
 def component_form(cls: type[Component]) -> str:
-    """Return the syntax of a component in model text.
+    """Return the syntax of a type of component in s-expressions.
 
     An example is ``(JOINT-FORCE "variable" "input" [(NAME "name")])``.
 
@@ -113,7 +113,7 @@ def _trees(placed: Sequence[_Placed]) -> list[Frame]:
 
 
 class Reader:
-    """Parser of one model text, which makes a `System`."""
+    """Parser of a model in s-expressions, which makes a `System`."""
 
     def __init__(self, text: str, source: str):
         self._source = Source(text, source)

@@ -69,8 +69,8 @@ def plot_convergence(
 
 
 def _curves(result: Any, descent: Any) -> tuple[dict[str, Any], Sequence[str]]:
-    """Return the curves of an optimization by name, and the method of each descent.
-    The methods are one name for each iteration, and empty if they are not recorded.
+    """Return the curves of an optimization by name, and the method of each iteration.
+    The method is the kind of descent, such as ``"newton"``, if it is recorded.
 
     The first curve is a cost.
     """
