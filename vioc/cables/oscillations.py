@@ -96,7 +96,7 @@ def longest_step(equilibrium: StaticEquilibrium) -> float:
 def _about(equilibrium: StaticEquilibrium) -> tuple[Statics, Any, Any]:
     """Return energy, basis Z of allowed motions, and mass matrix at an equilibrium.
     The energy is an object that evaluates derivatives. Columns of Z span the motions that satisfy the
-    linearized constraints. The mass matrix is Z' M Z, where M is that of the free variables.
+    linearized constraints. The mass matrix is Z' M Z, where M is the mass matrix of the free variables.
     """
     if not isinstance(equilibrium, StaticEquilibrium):
         raise ModelError(f"expected the result of static_equilibrium, got {type(equilibrium).__name__}")

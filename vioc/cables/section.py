@@ -34,7 +34,7 @@ def _check_float(name: str, value: object, *, positive: bool = False) -> float:
 
 @dataclass(frozen=True)
 class Section:
-    """Uniform cross-section of a cable: mass and stiffness per length.
+    """Uniform cross-section of a cable: mass per length, and stiffness such as E I.
 
     Parameters
     ----------
@@ -125,8 +125,9 @@ def rectangular_section(
 
 def beam_stiffness(length: float, axial: float, bending: float) -> np.ndarray:
     """Return the stiffness matrix K (6, 6) of an elastic beam element in the plane.
-    Its coordinates are the displacements and the rotation of both ends, (dx0, dy0, dtheta0, dx1, dy1,
-    dtheta1) ([C] (16), corrected).
+    Its coordinates are the displacements and rotations of both ends, (dx0, dy0, dtheta0, dx1, dy1, dtheta1).
+
+    It is equation (16) of paper [C], corrected.
 
     Parameters
     ----------

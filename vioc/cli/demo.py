@@ -1,4 +1,4 @@
-"""Command ``vioc demo``, which swings up a cart-pole, from model to feedback."""
+"""Command ``vioc demo``, which swings up a cart-pole and balances it."""
 
 from __future__ import annotations
 

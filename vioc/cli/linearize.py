@@ -1,4 +1,6 @@
-"""Command ``vioc linearize MODEL``: print A, B, eigenvalues and controllability."""
+"""Command ``vioc linearize MODEL``, which linearizes one step: dx+ = A dx + B du.
+It prints the matrices A and B, the eigenvalues of A and the controllability rank.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,8 @@ def run(args: argparse.Namespace) -> None:
 
 
 def tangent(f: MechanicalMap, q: np.ndarray) -> np.ndarray:
-    """Return a basis (ndx, r) of the state's errors that the constraints allow.
+    """Return a basis (ndx, r) of the state errors that satisfy the constraints.
+    The constraints are linearized at the configuration q.
 
     At an equilibrium T' A T acts on these motions: configurations in ker Dh, and momenta modulo span Dh',
     which a step absorbs (docs/maths/linearization.md).

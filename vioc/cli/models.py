@@ -1,4 +1,4 @@
-"""Models by the name or the path that a command gets as argument."""
+"""Functions that load the model which an argument of a command names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def load(name: str) -> System:
 
 
 def without_contacts(system: System) -> System:
-    """Return the system without contacts and joint limits, for maps that lack both."""
+    """Return the system without contacts and joint limits.
+    The result suits integrators that support neither of them.
+    """
     from vioc import System
 
     if not system.inequalities:

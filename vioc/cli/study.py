@@ -105,7 +105,8 @@ def page(args: argparse.Namespace) -> None:
 
 
 def studies(module: str) -> ModuleType:
-    """Import and return a module of the studies, from a package or from the checkout.
+    """Import and return a module of the studies, which reproduce results of papers.
+    It is in the installed package of the studies, or in the checkout of vioc.
 
     Raises ModuleNotFoundError, with instructions for installing them, if there is neither.
     """

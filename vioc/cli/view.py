@@ -107,7 +107,9 @@ def _runs(given: list[str], system: System) -> dict[str, Any]:
 
 
 def _pose(args: argparse.Namespace, system: System) -> Any:
-    """Return the configuration that options set, completed to satisfy constraints."""
+    """Return the configuration that the options of the command specify.
+    If the system has constraints, other variables get values that satisfy them.
+    """
     import vioc
     from vioc.dynamics.starts import start
 

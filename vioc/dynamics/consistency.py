@@ -132,7 +132,8 @@ def consistent_configuration(
 
 
 def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tuple[int, tuple[str, ...]]:
-    """Return the rank of the constraint Jacobian, and the names of constraints that depend on others.
+    """Return the rank of the constraint Jacobian, and the names of linearly dependent constraints.
+    A constraint is listed if its row of the Jacobian depends linearly on previous rows.
 
     The Jacobian is Dh(q) by the dynamic variables.
     """
@@ -143,10 +144,10 @@ def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tupl
 
 
 def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters: float) -> np.ndarray:
-    """Return the constraint Jacobian with those rows set to 0 that are within a share of cancelling terms.
+    """Return the constraint Jacobian Dh(q), (m, nd), in which negligible rows are set to zero.
+    A row is negligible if its entries are at most `share` times the size of the terms that cancel in them.
 
-    It is Dh(q) by the dynamic variables (m, nd). A row is negligible within a `share` of the terms that
-    cancel in h.
+    The derivatives are by the dynamic variables.
     """
     J, sizes = lag.constraint_jacobian(q, **parameters)[:, : lag.nd], lag.constraint_sizes(q, **parameters)
     along = [int(n not in lag.system.angles) for n in lag.system.dynamic]
@@ -174,9 +175,9 @@ def rank_of_rows(
 
 
 def may_be_dependent(J: np.ndarray) -> np.ndarray:
-    """Return a mask (N,) of those of N matrices whose rows may be linearly dependent.
+    """Return a mask (N,) of the matrices J (N, m, n) whose rows may be linearly dependent.
 
-    The matrices are (N, m, n). The mask includes those that `rank_of_rows` may find dependent, and those that
+    The mask includes those that `rank_of_rows` may find dependent, and those that
     are not finite.
     """
     scale = np.linalg.norm(J, axis=2, keepdims=True)

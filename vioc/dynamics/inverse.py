@@ -90,7 +90,9 @@ class InverseKinematics:
         self._attempt = Evaluator(backend.prepare(self._attempts(errors_at, target.numel(), theta.numel())))
 
     def _attempts(self, errors_at: ca.Function, nt: int, np_: int) -> ca.Function:
-        """Make the CasADi function of one attempt, which is a fixed number of Gauss-Newton steps.
+        """Make the CasADi function that tries to solve the inverse kinematics from one guess.
+        It takes a fixed number of damped Gauss-Newton steps. The sizes of the target and of the parameters
+        are `nt` and `np_`.
 
         It is (q, target, free, lower, upper, parameters) -> (q, e). A trial (3) is accepted if it reduces the
         error.
@@ -170,7 +172,7 @@ def _solved(A: ca.SX, mu: ca.SX, b: ca.SX) -> ca.SX:
 
 
 def targets_of(targets: Mapping[str, Any]) -> tuple[list[tuple[str, bool]], np.ndarray, bool]:
-    """Convert a dict of target poses or positions by frame to arrays, and list the frames.
+    """Convert the targets of frames (poses or positions) from a dict by frame to lists and an array.
 
     Return the frames with a flag for rotations, the target values as rows (N, nt), and a flag for a single
     target.

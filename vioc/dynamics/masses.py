@@ -59,7 +59,7 @@ def _largest_diagonals(system: System, configurations: np.ndarray) -> np.ndarray
 
 
 def check_mass_matrix(system: System) -> None:
-    """Raise `ModelError` if the mass matrix is not positive definite at any configuration tried.
+    """Raise `ModelError` if the mass matrix is positive definite at none of three test configurations.
 
     Its rows are those of the dynamic variables. The test is at generic configurations, so that a chart that
     is singular at some configurations passes.
@@ -82,11 +82,11 @@ def check_mass_matrix(system: System) -> None:
 
 
 def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nearly: bool = False) -> str:
-    """Return a message why the mass matrix is not positive definite at q (nq,), or "" if it is.
+    """Return an error message if the mass matrix at q (nq,) is not positive definite, else "".
+    With `nearly`, return one also if negative inertias take more than half of a motion's kinetic energy.
 
     The message names the responsible bodies: the cause can only be physically impossible inertias, which
-    files may contain. With `nearly`, the message is returned also if these inertias take more than half of
-    the kinetic energy of a motion.
+    files may contain. The motion is along the eigenvector of the smallest eigenvalue.
     """
     if not system.negative:
         return ""
@@ -105,7 +105,9 @@ def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nea
 
 
 def _generic(system: System) -> np.ndarray:
-    """Return three fixed configurations (3, nq), the same in every call, without special angles."""
+    """Return three test configurations (3, nq), which are the same in every call.
+    Their values are random, to avoid singular configurations.
+    """
     turning = [n in system.angles for n in system.variables]
     return _random(system) * np.where(turning, 1.0, natural_length(system))
 

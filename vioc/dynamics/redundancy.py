@@ -29,9 +29,10 @@ BRANCHES = 24  # random positions from which other branches are searched
 
 
 def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the names of the constraints that a step omits: those given, or else the redundant ones.
+    """Return the names of the constraints that an integration step does not impose.
+    They are the constraints `named`, or all redundant constraints if `named` is None.
 
-    If none are named, the redundant ones are determined from the constraint Jacobian, with a warning.
+    The redundant constraints are determined from the constraint Jacobian, with a warning.
 
     Raises
     ------
@@ -150,11 +151,11 @@ def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
 
 
 def least_norm(kept: ca.SX, left_out: ca.SX, impulses: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """Distribute impulses over all constraints, also the omitted ones, with the least norm.
+    """Return impulses (r,) and (d,) of the kept and the omitted constraints, with the least norm.
+    Together they have the same effect as the given `impulses` of the kept constraints alone.
 
-    Kept constraints have the Jacobian (r, n), omitted ones (d, n). Together they act as `impulses` (r,) of
-    the kept ones. With J_d = T J_s they are lambda_d = (1 + T T')^-1 T lambda and lambda_s = lambda - T'
-    lambda_d.
+    Kept constraints have the Jacobian (r, n), omitted ones (d, n). With J_d = T J_s the result is lambda_d =
+    (1 + T T')^-1 T lambda and lambda_s = lambda - T' lambda_d.
     """
     gram = SparseLU(scalars(kept @ kept.T))
     sides = (scalars(kept @ left_out[i, :].T) for i in range(left_out.shape[0]))

@@ -1,4 +1,4 @@
-"""Equations of motion linear in inertial parameters pi: Y(q, v, a) pi + rest = constraint forces.
+"""Equations of motion as a linear function Y(q, v, a) pi of the inertial parameters pi.
 
 Maths: docs/maths/identification.md, "The linear regressor".
 """
@@ -128,7 +128,7 @@ class Regressor:
         return ca.Function("regressor", args, outputs, OPTIONS)
 
     def _terms(self, i: int) -> ca.SX:
-        """Return the factors (10,) of the inertial parameters of body number i in the Lagrangian."""
+        """Return derivatives (10,) of the Lagrangian by the inertial parameters of the body of frame i."""
         g = self.lagrangian.graph
         v, w = (vec.column(e) for e in g.node_velocity(i))
         R, p = g.node_pose(i)

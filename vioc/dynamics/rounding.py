@@ -1,4 +1,4 @@
-"""Scales of the rounding errors of constraints, which are the sizes of the terms that cancel in them.
+"""Sizes of the terms that cancel in constraints, which are the scales of their rounding errors.
 
 Maths: docs/maths/midpoint.md, "Redundant constraints".
 """
@@ -37,7 +37,9 @@ class _Displaced(FrameGraph):
 
 
 def reaches(graph: FrameGraph) -> list[Any]:
-    """Return for every frame the length of the path from the world to it, m, as a sum along the axes."""
+    """Return for every frame the length of its path from the world, m, in the 1-norm.
+    The path consists of the vectors between the origins of consecutive frames.
+    """
     lengths: list[Any] = []
     for i, node in enumerate(graph.system.nodes):
         way = vec.column(vec.sub(graph.node_pose(i)[1], graph.node_pose(node.parent)[1]))
@@ -46,7 +48,8 @@ def reaches(graph: FrameGraph) -> list[Any]:
 
 
 def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca.SX:
-    """Return scales (m, 2) of the rounding errors of constraints, the sizes of terms that cancel in them.
+    """Return the sizes (m, 2) of the terms that cancel in constraints and in the constraint Jacobian.
+    They are the scales of the rounding errors.
 
     The result is (m, 2). The first column, in the units of h, is sum |dh/dp| r + |dh/de| over the frames of
     h, where p is a frame's position, r its reach and e rotates it; the rounding error of h is a few machine

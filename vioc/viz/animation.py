@@ -161,7 +161,7 @@ def _playable(axes: Any, update: Callable[[int], list[Any]], count: int, fps: fl
 def stage(
     scenes: dict[str, Scene], view: str, ax: Any = None, *, to_screen: bool, inertia: bool = False
 ) -> tuple[Any, Callable[[int], list[Any]]]:
-    """Make axes for an animation; return them and the function that draws a frame.
+    """Return axes for an animation, and a function that draws its image number i.
 
     The function returns the artists that moved.
     """
@@ -219,7 +219,7 @@ class _Pen:
         self.size = float(bounds[1].max() - bounds[0].min())
 
     def draw(self, scene: Scene, heaviest: float, inertia: bool) -> list[Callable[[int], Any]]:
-        """Return functions, each of which draws one group of objects in frame i."""
+        """Return functions, each of which draws a group of objects in image number i."""
         flat = len(self.shown) == 2
         drawn = []
         for kind in STYLES:
@@ -297,7 +297,9 @@ def _title(axes: Any) -> Any:
 
 
 def widened(low: np.ndarray, high: np.ndarray, shown: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return limits of the shown axes, with a margin and a smallest width."""
+    """Return axis limits that contain the box from `low` to `high`, with a margin.
+    Only the coordinates with the indices `shown` are returned.
+    """
     low, high = low[shown], high[shown]
     half = (high - low) / 2
     half = np.maximum(half, max(0.25 * half.max(), 1e-3)) + 0.08 * half.max()

@@ -59,7 +59,7 @@ def slides(system: System) -> np.ndarray:
 
 
 def carriages(system: System) -> list[int]:
-    """Return indices of frames that a single variable translates, as along a rail.
+    """Return the indices of frames that slide along a line, such as carts on rails.
 
     Several translations without a mass between them are free motion.
     """
@@ -72,9 +72,9 @@ def carriages(system: System) -> list[int]:
 
 
 def hoisted(system: System) -> list[int]:
-    """Return indices of the sliding frames of hoists and telescopic arms.
+    """Return the indices of sliding frames whose parent rotates and has no mass.
 
-    Each is below a frame that rotates and has no mass.
+    Examples are hoists and telescopic arms.
     """
     nodes = []
     for i in carriages(system):
@@ -102,7 +102,7 @@ def cable_nodes(system: System) -> list[list[int]]:
 
 
 def _smooth(system: System, chain: list[int]) -> bool:
-    """Return whether no frame between those of a cable has another object's name.
+    """Return whether the frames between the members of a chain have no names.
 
     For example `link-0` below `tip-0` is a linkage, not a cable.
     """
@@ -153,7 +153,8 @@ def tree_lines(places: Places) -> tuple[list[Line], set[int]]:
 
 
 def _rail(places: Places, i: int) -> Line:
-    """Return a line for the rail on which a frame slides, as long as its motion.
+    """Return the line that draws the rail of a sliding frame.
+    The line covers all positions of the frame.
 
     It is extended to the parent if this has a mass.
     """
@@ -226,7 +227,9 @@ def _between_frames(places: Places, kind: str, item: Any, name: str = "") -> Lin
 def _plane(
     places: Places, point: str, origin: str, axes: str, normal: np.ndarray, offset: np.ndarray, name: str
 ) -> Line:
-    """Return a square in the plane to which a point is constrained, around its motion."""
+    """Return a rectangle in the plane to which a point is constrained.
+    It contains all positions of the point.
+    """
     n = normal / np.linalg.norm(normal)
     basis = aligned(n)[:, :2].T
     R = places.rotation(axes)

@@ -1,4 +1,4 @@
-"""Colours of drawn objects: by the kind of object, or by run for several runs."""
+"""Colours of drawn objects: by kind for a single run, by run for several runs."""
 
 from __future__ import annotations
 

@@ -40,7 +40,9 @@ class Places:
 
     @cached_property
     def groups(self) -> np.ndarray:
-        """Index, for each frame, of the driven frame with which it is rigidly connected."""
+        """Index, for each frame, of the nearest ancestor that has a joint variable.
+        Both are parts of the same rigid body. The index is -1 if a frame cannot move.
+        """
         return rigid_groups(self.system)
 
     @cached_property
@@ -71,12 +73,12 @@ class Places:
 
 
 def number(value: Any, parameters: Mapping[str, float]) -> float:
-    """Convert a number or a parameter of a description to a float."""
+    """Convert a number or a parameter of a model to a float."""
     return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
 
 
 def numbers(values: Any, parameters: Mapping[str, float]) -> np.ndarray:
-    """Convert numbers and parameters of a description to an array of floats."""
+    """Convert numbers and parameters of a model to an array of floats."""
     return np.array([number(v, parameters) for v in values])
 
 
@@ -197,7 +199,9 @@ def _map_poses(f: Any, t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return poses of the bodies' root frames, from states with quaternions."""
+    """Return positions and rotations of bodies, by the index of their root frame.
+    The states x contain the quaternions of the bodies.
+    """
     positions, known = f.frame_positions(x), {}
     for body in f.graph.bodies:
         turned = [f.state_names.index(f"{c}.{body.name}") for c in ("qw", "qx", "qy", "qz")]
@@ -206,9 +210,8 @@ def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
 
 
 def rigid_groups(system: System) -> np.ndarray:
-    """Return, for each frame, the index of the driven frame that moves it, or -1.
-
-    It is the nearest ancestor with a variable, or the frame itself.
+    """Return for each frame the index of the nearest ancestor with a joint variable.
+    The ancestor may be the frame itself. The index is -1 if a frame cannot move.
     """
     groups = np.zeros(len(system.nodes), int)
     for i, node in enumerate(system.nodes):

@@ -1,4 +1,4 @@
-"""Trajectories read from files without their maps, for drawing."""
+"""Trajectories that are read from files for drawing, without their integrators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vioc.runs.files import read_file
 
 @dataclass(frozen=True)
 class RecordedMap:
-    """Stand-in for the map of a saved trajectory, with the data for plots.
+    """Substitute for the integrator of a saved trajectory, with the data for plots.
 
     Attributes
     ----------
@@ -87,9 +87,10 @@ def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
 
 
 def _innermost(identity: dict[str, Any]) -> dict[str, Any]:
-    """Return the identity of the innermost map, given the identity of a saved map.
+    """Return the description of the mechanism's map, given that of a saved map.
+    The saved map may wrap the mechanism's map, for example to add a delay.
 
-    For several maps it is that of the first.
+    If the saved map contains several maps, the first one counts.
     """
     while "inner" in identity or "maps" in identity:
         identity = identity["inner"] if "inner" in identity else identity["maps"][0]
@@ -97,7 +98,9 @@ def _innermost(identity: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_own_states(identity: dict[str, Any], system: System, path: Any) -> Any:
-    """Return a map of the saved kind if states are not joint variables, else None."""
+    """Return an integrator that computes poses from saved states, None if not needed.
+    It is needed for the states of `GroupVI` and `MaximalVI`, which contain quaternions.
+    """
     from vioc.dynamics.integrators.groups import GroupVI
     from vioc.dynamics.integrators.maximal import MaximalVI
 

@@ -1,4 +1,6 @@
-"""Access to the mechanism's map inside of maps that wrap it, for drawings."""
+"""Functions that find the one-step map of a mechanism inside wrapping maps.
+Drawings need it, for example if a map adds a delay.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,22 @@ from vioc.maps.made.extended import PARAMETER
 
 
 def innermost(f: Any) -> Any:
-    """Return the map of the mechanism inside of maps such as `DelayedMap`."""
+    """Return the map of the mechanism that other maps, such as `DelayedMap`, wrap."""
     while getattr(f, "inner", None) is not None:
         f = f.inner
     return f
 
 
 def freed_parameters(run: Any) -> dict[str, np.ndarray]:
-    """Return the values (T,) of parameters that are states of a run, by name."""
+    """Return the values (T,) of the parameters that are states of a run, by name."""
     names, x = list(run.map.state_names), np.asarray(run.x)
     return {n: x[:, names.index(PARAMETER + n)] for n in run.map.system.parameters if PARAMETER + n in names}
 
 
 def pieces(run: Any, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
-    """Yield ranges of samples with equal parameter values, with the innermost map."""
+    """Yield slices of `rows` with constant parameter values, each with a map.
+    It is the map of the mechanism with these parameter values.
+    """
     freed, f = freed_parameters(run), innermost(run.map)
     if not freed:
         yield slice(0, len(rows)), f

@@ -59,7 +59,7 @@ class AncestorPairs:
 
     @cached_property
     def masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Boolean matrices (nq, nq) that say which variable is an ancestor of which other in the tree.
+        """Two masks (nq, nq), 1 where the row's variable moves the link of the column's variable.
 
         An entry is 1 if the row's variable is an ancestor of the column's. The diagonal is 1 in the first
         mask and 0 in the second.
@@ -95,18 +95,20 @@ class AncestorPairs:
     def factors(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return low-rank factors, whose masked products are the discrete Lagrangian's second derivatives.
+        """Return two matrices whose product contains the second derivatives of the discrete Lagrangian.
+        At each step their shapes are (nq, rank) and (4 nq, rank).
 
-        At each step they are (nq, rank) and (4 nq, rank); `masks` has the masks.
+        The product is valid for pairs of a link and its ancestor; other second derivatives are 0 (`masks`).
         """
         return self._factors(self._vectors, [q, v, h[:, None], theta])
 
     def factors_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return low-rank factors, whose masked products are third derivatives along a direction (dq, dv).
+        """Return two matrices whose product contains the derivatives of `blocks` along (dq, dv).
+        They are directional derivatives of the discrete Lagrangian's second derivatives.
 
-        Their shapes are those of `factors`.
+        The shapes and the meaning of the product are those of `factors`.
         """
         return self._factors(self._variations, [q, v, h[:, None], theta, dq, dv])
 
@@ -177,9 +179,8 @@ class AncestorPairs:
 
 
 def in_world(links: list[recursions.Link]) -> list[tuple[Matrix, Vector]]:
-    """Return the rotation and position of every link in world axes, relative to the last link's position.
-
-    Positions are relative to the last link, which keeps the rounding error small.
+    """Return the rotation and position of every link, in the axes of the world.
+    Positions are relative to the last link of the list, which keeps rounding errors small.
     """
     placed: list[tuple[Matrix, Vector]] = []
     for link in links:
@@ -203,10 +204,11 @@ def _columns(
     momentum: Wrench,
     weights: tuple[Any, ...],
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return the columns of one link's twists and wrenches, in world axes, in the low-rank factors.
+    """Return five columns (12,) for one link: the first has its twists, the other four its wrenches.
+    Products of twists and wrenches are second derivatives of the discrete Lagrangian.
 
-    They are [Sd; S], with the joint's twist S and Sd = ad(V) S, and the wrenches of D12, D11, D22. The column
-    of D12 above the diagonal precedes the one below.
+    They are [Sd; S], with the joint's twist S and Sd = ad(V) S, and the wrenches of D12, D11, D22, all in
+    world axes. The column of D12 above the diagonal precedes the one below.
     """
     (v, w, g), (m, moment, _) = state, body
     Sd = recursions.ad(v, w, *S)
@@ -221,7 +223,8 @@ def _columns(
 
 
 def _weights(a: float, h: Any) -> tuple[Any, ...]:
-    """Return the coefficients with which a link's wrenches enter the second derivatives of a step.
+    """Return the coefficients of a link's wrenches in second derivatives of the discrete Lagrangian.
+    The Lagrangian is sampled at the fraction `a` of a step of length h.
 
     A link's wrenches are F, y, z, and the derivatives D12, D11, D22 consist of K = Sd.y + S.z, C = Sd.F below
     and S.y above the diagonal, and M = S.F. D12 has weights above and below the diagonal.

@@ -67,7 +67,8 @@ class AncestorTriples:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Indices of the nonzero third derivatives in the full tensor and in the array of `values`.
+        """Positions of the nonzero third derivatives in the full tensor, and their sources.
+        A source is the index of the same derivative in the array that `values` returns.
 
         Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). A source is an index into a
         flattened (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.
@@ -120,9 +121,8 @@ class AncestorTriples:
         return self._weights(h) @ np.stack(parts, axis=1)
 
     def _weights(self, h: np.ndarray) -> np.ndarray:
-        """Return weights (N, 8, 6) of the chain rule, from derivatives by (q, v) to those by (q_k, q_k+1).
-
-        They are (N, 8, 6), with both kinds of derivatives in the order of `values`.
+        """Return matrices (N, 8, 6) that convert third derivatives by q and v to those by q_k and q_k+1.
+        There is one matrix for each of N steps, with the step lengths h (N,).
         """
         one = np.ones_like(h)
         in_q = np.stack([(1 - self._alpha) * one, self._alpha * one])
@@ -134,10 +134,9 @@ class AncestorTriples:
 
     @cached_property
     def _function(self) -> ca.Function:
-        """CasADi function of the twist, momentum, inertia and gravity of each link.
+        """CasADi function from (q, v, parameters) to twists, momentum, inertia and gravity of each link.
 
-        From (q, v, parameters) it returns S, ad(V) S, momentum, composite inertia (6 x 6) and gravity, in
-        common axes.
+        It returns S, ad(V) S, momentum, composite inertia (6 x 6) and gravity, in common axes.
         """
         lag = self._lagrangian
         graph, tree = lag.graph, lag.first

@@ -87,9 +87,10 @@ class LinkJoint(NamedTuple):
 
 
 class ArticulatedInverse:
-    """Solver in O(n) of K x = s b, where K is a mass matrix or has the structure of one.
+    """Solver of K x = s b in O(n) operations, where K is a mass matrix or has the structure of one.
+    The number s scales the right-hand side.
 
-    K is a mass matrix or a similar matrix, which the module's docstring defines.
+    The docstring of the module defines K.
 
     Parameters
     ----------
@@ -171,10 +172,10 @@ class ArticulatedInverse:
         scale: Any = 1.0,
         couplings: Mapping[tuple[int, int], Any] | None = None,
     ) -> ArticulatedInverse:
-        """Return a solver for a matrix K that is the mass matrix of links plus a diagonal and couplings.
+        """Return a solver of (M + C) x = s b, where M is the mass matrix of links.
+        The matrix C has the given diagonal, and its other nonzero entries are the `couplings`.
 
-        It solves (M + C) x = s b. M is that of the first `n` variables at the poses `places`; C has a
-        diagonal and couplings.
+        M is that of the first `n` variables at the poses `places`.
         """
         joints = [
             LinkJoint(link.parent, link.index if link.index < n else None, link.twist) for link in links
@@ -216,7 +217,7 @@ class ArticulatedInverse:
     # The factors pass between CasADi functions as one vector.
 
     def entries(self) -> list[Any]:
-        """List the symbolic expressions among the numbers of the factorization."""
+        """List those scalars of the factorization that are symbolic expressions, not constants."""
         return [e for e in vec.leaves(_tree(self.factors)) if _varies(e)]
 
     def with_entries(self, values: Sequence[Any]) -> ArticulatedInverse:
@@ -229,10 +230,7 @@ class ArticulatedInverse:
 
 
 def within_hinges(links: Sequence[Link], pairs: Iterable[tuple[int, int]]) -> bool:
-    """Return whether each pair of coupled variables is close together on one branch of the tree.
-
-    Close means among `HINGE` consecutive unknowns.
-    """
+    """Return whether each pair of variables is among three consecutive variables on a branch of the tree."""
     parent = {link.index: links[link.parent].index for link in links if link.parent >= 0}
 
     def above(row: int) -> list[int]:
@@ -263,7 +261,8 @@ def _inertia(link: Link) -> Spatial:
 
 @vec.inlined
 def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place, above: Spatial):
-    """Eliminate the joint unknown of one link, for a symmetric matrix, and add the rest to its parent.
+    """Eliminate the joint unknown of one link, and add its articulated inertia to that of its parent.
+    The spatial inertias `phi` of the link and `above` of its parent are symmetric.
 
     Return U and 1/d of the link, and the Phi of its parent, to which the reduced Phi of the link is added.
     """
@@ -281,7 +280,8 @@ def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place,
 
 @vec.inlined
 def _tied(P: Wrench, S: Twist, c: Any, inverse: Any, U: Wrench, X: Place):
-    """Eliminate a link's unknown from the terms that couple it with an unknown nearer to the root.
+    """Eliminate a link's joint unknown x_i from its coupling with an unknown x_a nearer to the root.
+    The coupling consists of the coefficient c and of the wrench P, both per unit of x_a.
 
     Return e_a of the link, and P_a of its parent.
     """
@@ -324,7 +324,8 @@ def _mirrored(m: Matrix) -> Matrix:
 
 @vec.inlined
 def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above: SpatialMatrix):
-    """Eliminate the joint unknown of one link, for a general matrix, and add the rest to its parent.
+    """Eliminate the joint unknown of one link, and add its reduced spatial matrix to its parent's.
+    The spatial matrices `phi` of the link and `above` of its parent need not be symmetric.
 
     Return U = Phi S, W = Phi' S and 1/d of the link, and the Phi of its parent, to which the reduced Phi of
     the link is added.
@@ -380,7 +381,8 @@ def _sum(a: Any, b: Any) -> Any:
 
 @vec.inlined
 def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, share: Wrench, above: Wrench):
-    """Eliminate the joint unknown of one link from the right-hand side, and update its parent's wrench.
+    """Eliminate the joint unknown of one link from the right-hand side b of the linear system.
+    Add the wrench that the link transmits after this elimination to the wrench `above` of its parent.
 
     Return (b - S . phi)/d of the link, and the wrench phi of its parent, to which the link's is added.
     """

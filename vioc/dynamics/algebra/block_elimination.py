@@ -203,7 +203,8 @@ class Elimination:
         return self._once("folded", 1, patterns, lambda a: [ca.sparsify(a[0] @ a[1])])
 
     def _back(self, count: int, patterns: list[ca.Sparsity]) -> ca.Function:
-        """Make the CasADi function y - sum_j U_kj x_j of the back substitution at a node.
+        """Make the CasADi function of the back substitution at node k: x_k = y - sum_j U_kj x_j.
+        The U_kj are blocks of the upper factor, and y is the right-hand side after forward elimination.
 
         Its arguments are y, `count` columns U_kj and as many x_j.
         """

@@ -60,7 +60,9 @@ TWIRL = [(-1.0) ** n / factorial(2 * n + 3) for n in range(15)]  # (sqrt(s) - si
 
 
 def turn(w: Vector, dt: Any) -> Quaternion:
-    """Return the quaternion of the rotation exp(dt w) in a step; NaN if |dt w| is at least pi."""
+    """Return the quaternion of a rotation with the constant angular velocity w for the time dt.
+    The result is NaN if the angle |dt w| is at least pi.
+    """
     s = dt * dt * vec.dot(w, w)
     g = dt * series(SIN, s)
     c = ca.if_else(s < np.pi**2, series(COS, s), np.nan)
@@ -74,9 +76,9 @@ def halfway(q: Quaternion) -> Quaternion:
 
 
 def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
-    """Return the product a * b of unit quaternions, accurate for many small rotations b.
+    """Return the product a * b of unit quaternions, with a small rounding error if b is a small rotation.
 
-    The norm is 1 to second order. This keeps the accumulated rounding error of many small rotations b small.
+    The norm is 1 to second order. The rounding error of a product of many small rotations remains small.
     """
     c, *v = b
     off = (1 - sum(e * e for e in a)) / 2
@@ -95,7 +97,8 @@ def turned(q: Quaternion, a: Vector) -> Vector:
 
 
 def slope(w: Vector, dt: Any) -> Matrix:
-    """Return the matrix that maps a change of the angular velocity w to the rotation at the step's end.
+    """Return the derivative of the orientation after a time dt by the constant angular velocity w.
+    This matrix maps a change of w to a rotation vector in the axes of the body after dt.
 
     The matrix T = dt J_r(dt w) gives phi = T dw, where phi is the rotation of the step's end, in its axes, by
     a change dw of the angular velocity.
@@ -131,7 +134,7 @@ def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
 
 
 def spin(a: Quaternion, b: Quaternion) -> Vector:
-    """Return the rotation vector, rad, of the rotation from a to b, shorter than pi."""
+    """Return the rotation vector, rad, from the unit quaternion a to b, for an angle below pi."""
     s, *v = multiply(conjugate(a), b)
     return vec.scale(log_over_vector(s, vec.dot(v, v)), v)  # type: ignore[arg-type]
 

@@ -48,9 +48,10 @@ ARCSINE = tuple(4.0**n * factorial(n) ** 2 / factorial(2 * n + 1) for n in range
 
 
 def beta(t: Any) -> tuple[Any, Any, Any]:
-    """Return the coefficient of w^ w^ in the inverse tangent map of SO(3), and two derivatives of it.
+    """Return beta(t) in the inverse tangent map of SO(3), 1 - w^/2 + beta w^ w^, and beta' and beta''.
+    Here w is a rotation vector, w^ its skew-symmetric matrix, and t = |w|^2.
 
-    Its first two derivatives follow. beta(t) = (1 - y cot y)/t = 1/12 + t/720 + ... with y = |w|/2 and t =
+    beta(t) = (1 - y cot y)/t = 1/12 + t/720 + ... with y = |w|/2 and t =
     |w|^2 < (2 pi)^2, exact to rounding for |w| <= pi.
     """
     s = t * 0.25
@@ -145,7 +146,8 @@ def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
 
 
 def momentum_slope(X: Twist, P: Twist) -> tuple[Matrix, Matrix]:
-    """Return the derivative of dlog_X^T P by the twist X, in two 3 x 3 blocks, for a momentum P.
+    """Return the derivative of dlog_X^T P by the twist X, in two 3 x 3 blocks, for a constant momentum P.
+    The matrix dlog_X is the inverse tangent map of the exponential of SE(3).
 
     The blocks (k, K) are those of d(dlog_X^T P)/dX = [[0, k], [k, K]], P = (f, tau).
     """

@@ -110,9 +110,8 @@ def product(rows: list[list[Any]], x: list[Any]) -> list[Any]:
 
 
 class Saddle:
-    """Solver of a saddle-point system, such as mass matrix and constraints, by its Schur complement.
-
-    The system is D x - Jl' y = a, J x = b; the Schur complement is S = J D^-1 Jl'.
+    """Solver of a saddle-point system D x - Jl' y = a, J x = b by its Schur complement S = J D^-1 Jl'.
+    For a mechanism, D is the mass matrix and the rows of J are gradients of constraints.
 
     Parameters
     ----------
@@ -140,7 +139,7 @@ class Saddle:
         return x, y
 
     def entries(self) -> list[Any]:
-        """List the structural nonzeros of the factorizations."""
+        """List the structural nonzeros of J, D^-1 Jl', and the factors of D and of the Schur complement."""
         result = list(self.D.entries())
         for rows in (self.J, self.Y):
             result += [e for row in rows for e in row if not vec.is_zero(e)]

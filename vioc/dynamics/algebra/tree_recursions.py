@@ -114,7 +114,9 @@ def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[in
 
 
 def local_pose(transform: Transform, number: Any, q: Any = None) -> tuple[Matrix, Vector]:
-    """Return the rotation and position of a frame in its parent, with its variable at q."""
+    """Return the rotation and position of a frame in its parent, at the value q of the frame's variable.
+    A frame without a variable has a constant pose.
+    """
     if isinstance(transform.value, Pose):
         r = tuple(map(number, transform.value.rotation))
         return (r[0:3], r[3:6], r[6:9]), tuple(map(number, transform.value.position))
@@ -122,7 +124,9 @@ def local_pose(transform: Transform, number: Any, q: Any = None) -> tuple[Matrix
 
 
 def _point(m: Any, c: Vector) -> Matrix:
-    """Return the rotational inertia -m [c][c] of a point mass m at the position c, about the origin."""
+    """Return the rotational inertia of a point mass m at the position c, about the origin.
+    It is -m c^ c^, where c^ is the skew-symmetric matrix of c.
+    """
     product = vec.matmul(vec.skew(c), vec.skew(c))
     return tuple(vec.scale(-m, row) for row in product)  # type: ignore[return-value]
 
@@ -193,9 +197,8 @@ def placed(links: list[Link], q: Any) -> list[Link]:
 def _forward(
     pose: tuple[Matrix, Vector], S: Wrench, above: State, rate: Any, body: Composite, T: Any
 ) -> tuple[State, Wrench, Wrench, Any]:
-    """Compute velocity, gravity, momentum and weight of a link, given velocity and gravity of its parent.
-
-    Vectors are in the link's axes. The last output is T plus the kinetic energy of the link.
+    """Return a link's velocity, gravity, momentum and weight, in its axes, and T plus its kinetic energy.
+    The argument `above` has velocity and gravity of the parent link, in the parent's axes.
     """
     (R, p), (Sv, Sw), (v, w, g) = pose, S, above
     back = vec.transpose(R)
@@ -211,7 +214,9 @@ def _forward(
 def _backward(
     pose: tuple[Matrix, Vector], S: Wrench, state: State, P: Wrench, W: Wrench, P_up: Wrench, W_up: Wrench
 ) -> tuple[Any, Any, Wrench, Wrench]:
-    """Return dL/dv and dL/dq of a link's joint, and its parent's momentum and weight with its own added."""
+    """Return derivatives dL/dv and dL/dq by a joint's velocity v and variable q, and two wrenches.
+    The wrenches are P_up and W_up of the parent, plus the momentum P and the weight W of the link.
+    """
     turn = ad_transposed(state[0], state[1], *P)
     momentum, weight = carried(pose, P), carried(pose, W)
     return (
@@ -294,10 +299,10 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Compute the second derivatives of L for one link and one ancestor, and transform the wrenches up.
+    """Return the second derivatives of L by the variables of a link and of one of its ancestors.
+    Return also the link's wrenches F, y, z, transformed from the ancestor's axes to those of its parent.
 
-    They are the products S.F, Sd.F, S.y, Sd.y + S.z. Returned are also the wrenches in the axes of the
-    ancestor's parent.
+    The derivatives are the products S.F, Sd.F, S.y, Sd.y + S.z.
     """
     Sd = ad(state[0], state[1], *S)
     K = vec.plus(paired(Sd, y), paired(S, z))

@@ -1,1 +1,1 @@
-"""Readers and writers of model files: s-expressions (read and written), URDF and MJCF (read)."""
+"""Readers of model files (URDF, MJCF and s-expressions), and a writer of s-expressions."""

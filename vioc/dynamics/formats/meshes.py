@@ -1,4 +1,4 @@
-"""Search for mesh files that a model file names, and corners of their convex hulls."""
+"""Functions that find the mesh files of a robot model, and compute corners of convex hulls of meshes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ AXES = np.vstack([np.eye(3), -np.eye(3)])
 
 
 def mesh_folders(meshes: Any, above: Iterable[Path] = ()) -> list[Path]:
-    """Return the folders in which mesh files are searched, in the order of the search.
+    """Return the folders in which to look for mesh files, in the order of the search.
+    They are the folders `meshes`, the folders `above`, and the folders in ``ROS_PACKAGE_PATH``.
 
-    These are the given path or paths, the folders `above` a file, and those of ``ROS_PACKAGE_PATH``.
+    The folders `above` are those that contain the model file.
     """
     given = [meshes] if isinstance(meshes, (str, os.PathLike)) else meshes or []
     known = os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep)

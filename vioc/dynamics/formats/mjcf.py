@@ -1,4 +1,6 @@
-"""Reader of MJCF files, which turns bodies into frames and joints into transforms ([T] III-A).
+"""Reader of MJCF files, which turns bodies into frames, and joints into transforms.
+
+The conversion follows paper [T], section III-A.
 
 MuJoCo's compiler reads the file (`mujoco.MjSpec`), so that defaults, includes, angles, orientations and
 inertias of geoms are exactly those of MuJoCo. This module maps the compiled model. docs/mjcf.md describes
@@ -217,9 +219,8 @@ class _MjcfTree:
         self.ends[body] = len(self.nodes) - 1
 
     def _joint(self, j: int, body: int, place: Pose, moves: list[Transform]) -> Pose:
-        """Append the transforms of joint number j to `moves`, and return the constant pose that follows them.
-
-        The constant pose `place` precedes them.
+        """Append the transforms of joint number j to `moves`; return the constant pose after the joint.
+        The argument `place` is the constant pose before the joint.
         """
         m, model = self.m, self.model
         kind, names = int(m.jnt_type[j]), model.variables[j]

@@ -1,4 +1,4 @@
-"""Compiled MuJoCo model, with valid names and a list of the parts that vioc does not support."""
+"""Compiled MuJoCo model, with names that vioc accepts and a list of the parts that it cannot represent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ X, Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
 
 
 class MjcfModel:
-    """Compiled MuJoCo model, with unique valid names for its bodies, joints, variables and sites.
+    """Compiled MuJoCo model, with unique names for its bodies, joints, variables and sites.
+    The names contain only characters that vioc accepts.
 
     It also collects the parts of the model that are not supported.
 
@@ -122,14 +123,15 @@ class MjcfModel:
 
     @cached_property
     def closures(self) -> dict[int, tuple[str, str]]:
-        """Names of the two frames that each connect or weld constraint joins, by the constraint's index."""
+        """Names of the two frames of each ``connect`` or ``weld`` constraint, by the constraint's index."""
         return {e: (frames[0][0], frames[1][0]) for e, frames in self._closures.items()}
 
     @cached_property
     def _closures(self) -> dict[int, list[tuple[str, int, Pose]]]:
-        """Names, bodies and poses of the frames that each connect or weld constraint joins, by its index.
+        """Frames of each ``connect`` or ``weld`` constraint, by the index of the constraint.
+        A frame is a tuple of its name, its body and its pose in the body.
 
-        A weld also has points 1 m along their x and y axes.
+        The first two are the joined frames. A weld also has points 1 m along their x and y axes.
         """
         m, E = self.compiled, self.mujoco.mjtEq
         closures = {}
@@ -208,7 +210,7 @@ class MjcfModel:
         return self._proportional(a, "NONE")
 
     def _proportional(self, a: int, *dynamics: str) -> bool:
-        """Return whether an actuator has a constant gain and one of MuJoCo's given kinds of dynamics."""
+        """Return whether an actuator has a constant gain, and its activation dynamics are of a given type."""
         m, D = self.compiled, self.mujoco.mjtDyn
         kinds = [int(getattr(D, f"mjDYN_{kind}")) for kind in dynamics]
         plugged = int(m.actuator_plugin[a]) >= 0
@@ -222,7 +224,9 @@ class MjcfModel:
         return min(bound, sum(forces)) if forces else bound
 
     def _force(self, a: int) -> float:
-        """Return the largest force that actuator number a exerts at its joint, N or N m."""
+        """Return the largest force that actuator number a can exert at its joint, N or N m.
+        The result is infinite if the force is unbounded.
+        """
         m = self.compiled
         bounds = [math.inf]
         if m.actuator_forcelimited[a]:
@@ -242,9 +246,8 @@ class MjcfModel:
         return gear * min(bounds) if gear else 0.0
 
     def driven_joint(self, a: int) -> int | None:
-        """Return the index of the joint that an actuator drives, directly or by a tendon over it alone.
-
-        The tendon must run over this joint alone.
+        """Return the index of the joint that an actuator drives, None if there is no such joint.
+        The actuator acts on the joint directly, or by a fixed tendon that depends on this joint only.
         """
         m, T = self.compiled, self.mujoco.mjtTrn
         kind, target = int(m.actuator_trntype[a]), int(m.actuator_trnid[a, 0])
@@ -253,16 +256,23 @@ class MjcfModel:
         return target if kind in (T.mjTRN_JOINT, T.mjTRN_JOINTINPARENT) else None
 
     def gear(self, a: int) -> float:
-        """Return the gear ratio of an actuator, times the coefficient of its tendon over one joint."""
+        """Return the gear ratio between an actuator and its joint.
+        If a tendon connects them, the ratio contains the tendon's coefficient for this joint.
+        """
         only = self._only(a)
         return self.gears(a)[0] * (1.0 if only is None else float(self.compiled.wrap_prm[only]))
 
     def gears(self, a: int) -> list[float]:
-        """Return the six gear ratios that MuJoCo has for the first output of an actuator."""
+        """Return the six numbers of the MJCF attribute ``gear`` of an actuator.
+
+        If an actuator has several outputs, they are those of the first output.
+        """
         return list(map(float, np.ravel(self.compiled.actuator(a).gear)[:6]))
 
     def _only(self, a: int) -> int | None:
-        """Return the index of the only joint of an actuator's tendon in MuJoCo's `wrap` arrays, else None."""
+        """Return the index of an actuator's tendon in MuJoCo's arrays ``wrap_*``, for a tendon of one joint.
+        Return None if the actuator has no tendon, or if the tendon does not consist of exactly one joint.
+        """
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) != 1:
             return None
@@ -284,10 +294,9 @@ class MjcfModel:
 
     @cached_property
     def _pushing(self) -> dict[int, list[tuple[int, float | None]]]:
-        """Actuators that drive each joint with a limit on its total actuator force, by joint index.
-
-        Each actuator has its number, and its force at the joint per control, None if the two are not
-        proportional.
+        """Actuators of each joint that has a limit on its total actuator force, by the joint's index.
+        An actuator is a tuple (index, ratio) with the ratio of its force at the joint to its control, or
+        None if the force is not proportional to the control.
         """
         m, T = self.compiled, self.mujoco.mjtTrn
         pushing: dict[int, list[tuple[int, float | None]]] = {}
@@ -323,9 +332,11 @@ class MjcfModel:
 
     @cached_property
     def _pulling(self) -> dict[int, list[tuple[int, float | None]]]:
-        """Actuators of each tendon that has a limit on its total actuator force, as in `_pushing`.
+        """Actuators of each tendon that has a limit on its total actuator force, by the tendon's index.
+        An actuator is a tuple (index, ratio) with the ratio of its force to its control, or None if the force
+        is not proportional to the control.
 
-        The force that counts is the one before the gear.
+        The force is the one before the gear.
         """
         m = self.compiled
         pulling: dict[int, list[tuple[int, float | None]]] = {}
@@ -353,12 +364,14 @@ class MjcfModel:
                 yield t
 
     def _limits(self, forces: np.ndarray, pushing: list[tuple[int, float | None]]) -> bool:
-        """Return whether a limit of the total force of some actuators is not a range of one control."""
+        """Return whether some actuators may exceed the limits `forces` on their total force.
+        A single actuator counts only if its force is not proportional to its control.
+        """
         alone = len(pushing) == 1 and pushing[0][1] is not None
         return bool(pushing) and not alone and not self._within(forces, pushing)
 
     def _within(self, forces: np.ndarray, pushing: list[tuple[int, float | None]]) -> bool:
-        """Return whether controls within their ranges never exceed a limit of the total force."""
+        """Return whether the total force of actuators satisfies a limit for all controls in their ranges."""
         least, most = 0.0, 0.0
         for a, arm in pushing:
             if arm is None:

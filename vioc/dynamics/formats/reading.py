@@ -1,4 +1,4 @@
-"""Reader of model files in any supported format, which the content of the file determines."""
+"""Reader of model files, which recognizes the format of a file by its content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROBOTS: dict[str, Any] = {"robot": read_urdf, "mujoco": read_mjcf}
 
 
 def read(path: str | os.PathLike, **options: Any) -> System:
-    """Read a system from a model file in URDF, MJCF or model text.
+    """Read a system from a model file in URDF, MJCF or s-expressions.
 
     The first characters of the file determine the format.
 

@@ -27,7 +27,7 @@ _FORBIDDEN = re.compile(r"[\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def cleaned(name: str) -> str:
-    """Return a name with its forbidden characters replaced by underscores."""
+    """Return a name in which underscores replace the characters that names in vioc cannot contain."""
     return _FORBIDDEN.sub("_", name)
 
 
@@ -125,7 +125,7 @@ class RobotGeometry(NamedTuple):
 
 @dataclass(frozen=True)
 class GivenMass(Mass):
-    """Mass of a robot file with a physically impossible inertia, which is not changed."""
+    """Mass of a link with a physically impossible inertia, which is kept as the robot file has it."""
 
     def _check(self) -> None:
         if float(self.mass) < 0:
@@ -225,7 +225,7 @@ class Robot:
         meshes: Any = None,
         **options: Any,
     ) -> tuple[Contact | PairContact, ...]:
-        """Return contacts of links with the ground, made from the collision shapes of the links.
+        """Return contacts between links and the ground, made from the collision shapes of the links.
 
         Add them by `System.with_components`.
 
@@ -333,9 +333,9 @@ class Robot:
         )
 
     def bounds(self, *kinds: str, share: float = 1.0) -> dict[str, tuple[float, float]]:
-        """Return the limits of joints and inputs in the form of the argument ``bounds`` of `optimize`.
+        """Return the limits of joints and inputs as a dict of (lower, upper), by the quantity's name.
 
-        Use them as ``bounds=robot.bounds()``.
+        Use them as the argument ``bounds=robot.bounds()`` of the function `optimize`.
 
         Parameters
         ----------
@@ -380,7 +380,7 @@ class Robot:
 
 
 def driven(joints: Mapping[str, RobotJoint], inputs: Any, words: str = "'all'") -> list[str]:
-    """Return the variables of those joints that the argument ``inputs`` selects to be driven.
+    """Return the variables of the joints that get an input (a force or torque), as `inputs` selects them.
 
     `inputs` is "all", which excludes joints that mimic others, names of joints, or None; `words` names its
     other allowed values in messages.

@@ -1,7 +1,8 @@
-"""Reader and writer of model text, a language of s-expressions ([T] Table II).
+"""Reader and writer of model text, a language of s-expressions that describes mechanisms.
 
-`docs/model_text.md` describes the language. Components (gravity, springs, constraints, ...) are read and
-written by their fields alone, so that a new `Component` with a `keyword` has a text form.
+The language follows paper [T], Table II. `docs/model_text.md` describes it. Components (gravity, springs,
+constraints, ...) are read and written by their fields alone, so that a new `Component` with a `keyword` has a
+text form.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["component_form", "read", "read_text", "write", "write_text"]
 
 
 def read_text(text: str, source: str = "<text>") -> System:
-    """Return the system that a model text describes.
+    """Return the system that a text of s-expressions describes.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def read_text(text: str, source: str = "<text>") -> System:
 
 
 def read(path: str | os.PathLike) -> System:
-    """Read a system from a file of model text (UTF-8).
+    """Read a system from a file of s-expressions (UTF-8).
 
     Raises as `read_text` does, and `OSError`.
     """
@@ -56,7 +57,7 @@ def read(path: str | os.PathLike) -> System:
 
 
 def write_text(system: System) -> str:
-    """Return the model text of a system; `read_text` returns an equal system.
+    """Return the description of a system as s-expressions, from which `read_text` makes an equal system.
 
     Raises
     ------
@@ -78,7 +79,7 @@ def write_text(system: System) -> str:
 
 
 def write(system: System, path: str | os.PathLike) -> None:
-    """Write a system to a file of model text, which is replaced as a whole or not at all."""
+    """Write a system to a file of s-expressions, which is replaced as a whole or not at all."""
     data = write_text(system).encode("utf-8")
     target = Path(path)
     temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
@@ -103,7 +104,7 @@ def _values(values: Iterable[Number]) -> str:
 
 
 def _frame(frame: Frame) -> str:
-    """Return the model text of a frame without its children and without the closing bracket."""
+    """Return the s-expression of a frame without its children and without the closing bracket."""
     value = frame.transform.value
     if isinstance(value, Pose):
         parameter = f"(({_values(value.position)}) ({_values(value.rotation)}))"
@@ -134,7 +135,7 @@ def _shape(component: Component, shape: Shape) -> str:
 
 
 def _component(component: Component) -> str:
-    """Return the model text of a component without its closing bracket."""
+    """Return the s-expression of a component without its closing bracket."""
     cls = type(component)
     if component_types().get(cls.keyword.upper()) is not cls:
         raise ModelError(f"{component.label()}: {cls.__name__} has no keyword of its own, so no text form")

@@ -59,7 +59,7 @@ _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?
 
 
 def component_form(cls: type[Component]) -> str:
-    """Return the syntax of a component in model text.
+    """Return the syntax of a type of component in s-expressions.
 
     An example is ``(JOINT-FORCE "variable" "input" [(NAME "name")])``.
 
@@ -76,7 +76,9 @@ def component_form(cls: type[Component]) -> str:
 
 
 def field_kind(cls: type[Component], f: dataclasses.Field) -> str:
-    """Return the kind of a component's field, such as "number"; ModelError if model text has none."""
+    """Return the kind of a component's field in s-expressions, such as "number".
+    Raise `ModelError` if s-expressions cannot represent the field.
+    """
     kind = f.metadata.get("kind")
     if kind not in _FIELD_FORMS:
         raise ModelError(f"{cls.__name__}: the field {f.name!r} (kind {kind!r}) has no text form")
@@ -111,7 +113,7 @@ def _trees(placed: Sequence[_Placed]) -> list[Frame]:
 
 
 class Reader:
-    """Parser of one model text, which makes a `System`."""
+    """Parser of a model in s-expressions, which makes a `System`."""
 
     def __init__(self, text: str, source: str):
         self._source = Source(text, source)

@@ -39,7 +39,7 @@ class Form:
 
     @property
     def head(self) -> str:
-        """First symbol of the list in upper case, its keyword; "" if the list begins otherwise."""
+        """First item of the list in upper case, if this item is a symbol; else the empty string."""
         first = self.items[0] if self.items else None
         return first.text.upper() if isinstance(first, Atom) and not first.quoted else ""
 
@@ -85,7 +85,7 @@ class Source:
 
     @contextmanager
     def building(self, at: int) -> Iterator[None]:
-        """Turn a `ModelError` into a `ReadError` with the line and column of `at`."""
+        """Context manager that replaces a `ModelError` by a `ReadError` with the line and column of `at`."""
         try:
             yield
         except ReadError:

@@ -1,7 +1,8 @@
-"""Reader of URDF files, which turns links into frames and joints into transforms ([T] III-A).
+"""Reader of URDF files, which turns links into frames, and joints into transforms.
 
-A link is a frame with its name. A joint is the constant pose of its origin followed by its motion: one
-primitive transform about a coordinate axis, a twist about any other axis. docs/urdf.md describes the mapping.
+The conversion follows paper [T], section III-A. A link is a frame with its name. A joint is the constant
+pose of its origin followed by its motion: one primitive transform about a coordinate axis, a twist about any
+other axis. docs/urdf.md describes the mapping.
 """
 
 from __future__ import annotations

@@ -63,7 +63,8 @@ def _turned(quaternion: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def move(kind: str, axis: np.ndarray, variable: str) -> Transform:
-    """Return a transform that moves along ("T") or about ("R") a unit vector by a variable.
+    """Return the transform of a joint: a translation along `axis` ("T") or a rotation about it ("R").
+    Its distance or angle is the given variable, and `axis` is a unit vector.
 
     It is a primitive transform for a coordinate axis, else a twist.
     """

@@ -1,4 +1,4 @@
-"""Parser of URDF files, which uses the ROS project's `urdfdom-py` and tolerates its omissions.
+"""Parser of URDF files, which uses the package `urdfdom-py` and accepts more files than this package.
 
 The parser turns each <link> and <joint> into an object with checked numbers. Elements that vioc does not use
 are removed before the parser runs, and listed, so that an extension of a plugin or sensor neither stops the
@@ -267,7 +267,9 @@ def _relax(element: Any, name: str, contents: Contents) -> None:
 
 
 def _turn(element: Any, read: Any, turns: dict[Any, str]) -> None:
-    """Apply the quaternions of URDF 1.2 (``quat_xyzw``), which the parser ignores, to the poses."""
+    """Set the orientations that an element gives as quaternions (``quat_xyzw`` of URDF 1.2).
+    The package `urdfdom-py` ignores this attribute.
+    """
     places = [(element, read)]
     if element.tag == "link":
         places = [(element.find("inertial"), read.inertial)]

@@ -98,7 +98,7 @@ def _decibel(size: np.ndarray) -> np.ndarray:
 
 
 def _phase(G: np.ndarray) -> np.ndarray:
-    """Return the phase of a frequency response, degrees, without jumps of a turn.
+    """Return the phase of a frequency response, degrees, unwrapped over frequency.
 
     A jump by half a turn falls at a peak and rises at a dip, as with little damping.
     """

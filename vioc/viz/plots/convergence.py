@@ -70,6 +70,7 @@ def plot_convergence(
 
 def _curves(result: Any, descent: Any) -> tuple[dict[str, Any], Sequence[str]]:
     """Return the curves of an optimization by name, and the method of each iteration.
+    The method is the kind of descent, such as ``"newton"``, if it is recorded.
 
     The first curve is a cost.
     """
@@ -136,9 +137,8 @@ def plot_orders(
 
 
 def _order(h: np.ndarray, e: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return valid step lengths and errors in order, and the slope of the logarithms.
-
-    The slope is that of their logarithms.
+    """Return step lengths in ascending order, their errors, and the fitted order.
+    Only positive finite errors count. The order is the slope of log(error) over log(step length).
     """
     if h.ndim != 1 or e.shape != h.shape:
         raise ValueError(f"errors of {name!r}: expected shape {h.shape}, one per step length, got {e.shape}")

@@ -1,4 +1,6 @@
-"""Plots of Gramians and Lyapunov functions as ellipses in the plane of two errors."""
+"""Ellipses of Gramians and Lyapunov functions in the plane of two state errors.
+A state error is the deviation of a state from a reference.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ PLANE = (5.2, 4.4)  # in
 
 
 def plot_gramian(structure: Structure, first: str, second: str, *, level: float = 1.0, ax: Any = None) -> Any:
-    """Plot the ellipsoid of a Gramian in the plane of two errors of the state.
+    """Plot the ellipsoid of a Gramian in the plane of two states.
+    The axes show the deviations of the states `first` and `second` from a reference.
 
     The projection is solid, the section dashed. For a controllability report they are the last states that
     inputs of energy up to `level` reach, with any other errors and with zero other errors. For an
@@ -72,9 +75,8 @@ def plot_gramian(structure: Structure, first: str, second: str, *, level: float 
 
 
 def plot_level(level: LyapunovLevel, first: str, second: str, *, ax: Any = None) -> Any:
-    """Plot a level set {V <= c} of a Lyapunov function in the plane of two errors.
-
-    Other errors are zero.
+    """Plot the boundary of a level set {V <= c} of a Lyapunov function V.
+    The axes are two components of the state error; its other components are zero.
 
     Parameters
     ----------

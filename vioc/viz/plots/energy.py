@@ -110,7 +110,9 @@ def _positive(values: np.ndarray) -> np.ndarray:
 
 
 def _value(run: Any, name: str) -> str:
-    """Return the name of a constraint's value, ``h.NAME``, or a gap, ``gap.NAME``."""
+    """Return the full name of the value h of a constraint, or of a contact's gap.
+    It is ``h.NAME`` or ``gap.NAME``, whichever the map of the run has.
+    """
     for quantity in (f"h.{name}", f"gap.{name}"):
         try:
             run.map.quantity(quantity)

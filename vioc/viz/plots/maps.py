@@ -1,4 +1,4 @@
-"""Plots of sweeps and of regions of attraction, in the plane of two coordinates."""
+"""Plots of results of parameter sweeps, and of regions of attraction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def plot_sweep(
     log: bool = False,
     ax: Any = None,
 ) -> Any:
-    """Plot a sweep's result over one argument as a curve, or over two as a heat map.
+    """Plot a result of a parameter sweep over one argument or two arguments.
+    The plot is a curve for one argument, and a heat map for two.
 
     Parameters
     ----------

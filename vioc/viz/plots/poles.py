@@ -48,7 +48,9 @@ def plot_poles(poles: Any, *, ax: Any = None) -> Any:
 
 
 def _zoom(axes: Any, poles: np.ndarray) -> None:
-    """Set axes limits to the unit circle, or to the surroundings of 1 with all poles."""
+    """Set axes limits that show z = 1 and the poles, except poles near z = 0.
+    If the poles are far from each other or from 1, show the whole unit circle and all poles.
+    """
     around = np.append(poles[np.abs(poles) > DEADBEAT], 1.0)
     middle = (around.real.min() + around.real.max()) / 2
     half = 1.3 * max(np.ptp(around.real) / 2, np.abs(around.imag).max(), 0.02)

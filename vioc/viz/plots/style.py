@@ -33,7 +33,7 @@ def panels(
     size: tuple[float, float] = (WIDTH, ALONE),
     grid: bool = True,
 ) -> list[Any]:
-    """Return `count` axes one above another, which are given or of a new figure.
+    """Return `count` axes one above another: the given axes, or those of a new figure.
 
     All get a grid if `grid` is true. `labels` of the curves in each reserve space for legends; `names` of
     the panels are used in messages; `size` (in) is that of a single panel.
@@ -60,7 +60,7 @@ def panels(
 
 
 def over_time(f: Any, names: Sequence[str], ax: Any, labels: Sequence[str]) -> list[Any]:
-    """Return one pair of axes over time for each quantity, with labels."""
+    """Return labelled axes for plots over time, one plot for each quantity."""
     axes = panels(len(names), ax, names=names, labels=[labels])
     for panel, name in zip(axes, names, strict=True):
         panel.set_ylabel(label(name, quantity_unit(f, name)))
@@ -143,7 +143,9 @@ def _columns(count: int, height: float) -> int:
 
 
 def full_names(f: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """Return full names of a map's quantities, given any names; by default all states."""
+    """Return the full names of a map's quantities, given their full or short names.
+    Without names, return the names of all states.
+    """
     return tuple(quantity_name(f, n) for n in names) or tuple(f.state_names)
 
 

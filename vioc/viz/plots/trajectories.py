@@ -94,7 +94,9 @@ def plot_multipliers(trajectory: Trajectory, *names: str, impulses: bool = False
 
 
 def constraint_names(f: Any) -> list[str]:
-    """Return the names of a map's constraints, contacts and limits, without friction."""
+    """Return the names of a map's constraints, contacts and joint limits.
+    The friction multipliers of contacts are omitted.
+    """
     multipliers = set(f.multiplier_names)
     return [n for n in f.multiplier_names if n.rpartition(".")[0] not in multipliers]
 
@@ -133,7 +135,9 @@ def _draw(run: Any, values: dict[str, np.ndarray], ax: Any, marked: Marked) -> A
 
 
 def _widen(panel: Any, values: dict[str, np.ndarray], group: list[str], size: float) -> None:
-    """Widen the limits of an axis so that rounding errors of states look constant."""
+    """Widen the vertical limits of a plot whose curves vary only by rounding errors.
+    The curves then look constant.
+    """
     low = min(float(values[n].min()) for n in group)
     high = max(float(values[n].max()) for n in group)
     if high - low < ROUNDING * size:

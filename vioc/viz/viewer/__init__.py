@@ -123,7 +123,9 @@ def view(
 
 
 def _sampled(run: Any, visuals: Any, meshes: Any) -> Scene:
-    """Return the scene of a run, at no more than `MOST` evenly spaced samples."""
+    """Return the scene of a run, at its samples or at 2000 evenly spaced times.
+    The times replace the samples if there are more than 2000 samples.
+    """
     times = None
     if len(run.t) > MOST:
         times = np.linspace(run.t[0], run.t[-1], MOST)

@@ -38,7 +38,7 @@ def triangles(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(maxsize=256)
 def is_empty(path: Path) -> bool:
-    """Return whether a mesh file has no triangles that its scene shows."""
+    """Return whether a mesh file contains no visible triangles."""
     scene = _load(path)
     shown = (scene.geometry[scene.graph[name][1]] for name in scene.graph.nodes_geometry)
     return not any(len(getattr(mesh, "faces", ())) for mesh in shown)

@@ -388,7 +388,9 @@ def nearest(t: np.ndarray, now: float) -> int:
 
 
 def _up(system: System) -> np.ndarray:
-    """Return the upward direction, opposite to gravity along an axis; z by default."""
+    """Return the upward unit vector, which is opposite to gravity.
+    It is the z axis if gravity is zero or is not along a coordinate axis.
+    """
     for item in system.potentials:
         if isinstance(item, Gravity):
             g = numbers((item.x, item.y, item.z), system.parameters)
