@@ -144,10 +144,12 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
 def _clear_of_rounding(
     A: np.ndarray, B: np.ndarray, decide: Callable[[np.ndarray, np.ndarray], tuple[Subspace, bool]]
 ) -> Subspace:
-    """Return the subspace that `decide` finds for A (N, n, n) and B (N, n, m), in the clearer units.
+    """Return the controllable subspace of a system.
+    It is found in the given units of the states, or in natural units where these are clearer.
 
-    `decide` also returns True if it took the motion of a state for rounding, relative to that of others. Of
-    states whose units differ much this motion may be real. It is, if in natural units no motion is so small.
+    `decide` returns the subspace for matrices A (N, n, n) and B (N, n, m) of N steps. It also returns True if
+    it took the motion of a state for rounding, because that of others is much larger. In unsuitable units
+    this motion may be real: it is, if in natural units no motion is so small.
     """
     given, rounded = decide(A, B)
     if not rounded:
@@ -158,7 +160,9 @@ def _clear_of_rounding(
 
 
 def _climbed(A: np.ndarray, B: np.ndarray, tolerance: float) -> tuple[Subspace, bool]:
-    """Return the controllable subspace of (A, B), and whether the motion of a state counted as rounding."""
+    """Return the controllable subspace of the pair (A, B).
+    Also return True if the motion of some state was taken for rounding.
+    """
     powers, factors = [A], [_unit_columns(B)]
     for _ in range(LONGEST):
         power, factor = (
@@ -230,8 +234,9 @@ def reached(
 
 
 def _stretches(A: np.ndarray, B: np.ndarray, cuts: np.ndarray, tolerance: float) -> tuple[Subspace, bool]:
-    """Return the subspace that inputs reach, and whether the motion of a state counted as rounding.
-    Steps between two of the `cuts` are treated as one.
+    """Return the subspace of last states that inputs reach.
+    Also return True if the motion of some state was taken for rounding. Steps between two of the `cuts` are
+    treated as one.
     """
     n = A.shape[1]
     basis, accepted, rejected, rounded = np.zeros((n, 0)), np.inf, 0.0, False

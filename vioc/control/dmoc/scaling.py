@@ -146,9 +146,10 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 
 
 class ContactUnits(NamedTuple):
-    """Unit of the smoothing of contact, m^2/s^2, and acceleration of weights in a problem's units, m/s^2.
+    """Unit of the smoothing of contact, and acceleration of gravity, m/s^2.
 
-    They are 1 and `PULL` if the problem's lengths and times are of the order of 1 m and 1 s.
+    The unit has m^2/s^2. Both follow from the lengths and times of a problem. They are 1 and `PULL` if these
+    are of the order of 1 m and 1 s.
     """
 
     smoothing: float = 1.0
@@ -156,7 +157,7 @@ class ContactUnits(NamedTuple):
 
     @classmethod
     def of(cls, t: Transcription, w: np.ndarray, p: np.ndarray) -> ContactUnits:
-        """Return the units that follow from a guess w with the parameters p of the program."""
+        """Return these units for a guess w and the parameters p of a program."""
         sizes = _sizes(t, w, p)[0]
         speed = sizes.of_unit("m/s")
         assert speed is not None

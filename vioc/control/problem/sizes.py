@@ -166,7 +166,9 @@ class Sizes:
         return self._own.get(name) if size is None else size * self._shares.get(name, 1.0)
 
     def of_unit(self, unit: str) -> float | None:
-        """Return the typical size of a quantity with an SI unit, None if a part of the unit is unknown."""
+        """Return the typical size of quantities with a given SI unit.
+        Return None if a part of the unit is unknown.
+        """
         a = powers(unit)
         return None if a is None else float(self._mass ** a[0] * self._length ** a[1] * self.time ** a[2])
 

@@ -349,8 +349,8 @@ class Sampler:
 
 
 def _repeated(rows: Callable[[int, int], np.ndarray], samples: np.ndarray) -> np.ndarray:
-    """Return the numbers (n, m) of a law or observer at its samples (n,), which may repeat.
-    Constant numbers are returned as they are, (m,).
+    """Return the numbers (n, m) of a law or observer for its samples (n,).
+    A sample may occur several times in succession. Constant numbers are returned as they are, (m,).
     """
     first, count = int(samples[0]), int(samples[-1] - samples[0]) + 1
     numbers = rows(first, count)
