@@ -6,7 +6,7 @@ See docs/maths/shooting.md for the search, and docs/maths/optimal_control.md for
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from vioc.errors import ModelError, OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.steps import same_steps
 
+LINE = "begun from a line between the ends"
 FEW = 60  # fewer iterations are not divided among several searches
 
 
@@ -134,7 +135,7 @@ class Problem(ShootingProblem):
             line = self.unknowns.joined(
                 straight_line(X[0, : self.map.nx], end, self.steps, self.map), X[0, self.map.nx :]
             )
-            yield SearchStart(usual, line, U, None, "begun from a line between the ends", False)
+            yield SearchStart(usual, line, U, None, LINE, False)
         if not contact:
             yield from self._from_equations(stages, X, U, iterations)
         for soft in SOFTNESS[1:]:
@@ -155,16 +156,18 @@ class Problem(ShootingProblem):
             return None
         return np.array([float(self.final[n]) for n in f.state_names])
 
-    def _hint(self, status: Status) -> str:
-        """Return advice for the user after a search that found no optimum."""
+    def _hint(self, begun: Collection[str], status: Status) -> str:
+        """Return advice for the user after searches that found no optimum.
+        The texts `begun` say from where these searches began.
+        """
         if status in (Status.CONVERGED, Status.ACCEPTABLE, Status.INTERRUPTED):
             return ""
         hints = []
-        if self._end() is not None:
+        if self._end() is not None and LINE not in begun:
             hints.append("a guess such as (straight_line(x0, end, steps), None)")
         if self.unknowns.map is self.map and not self.unknowns.free_start:
             hints.append('method="dmoc"')
-        if self.final and not self.unknowns.span:
+        if self.final and not self.unknowns.span and status is not Status.INFEASIBLE:
             hints.append("a free time, duration=(low, high)")
         return f"worth a try: {', or '.join(hints)}" if hints else ""
 

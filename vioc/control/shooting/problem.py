@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -153,7 +154,7 @@ class ShootingProblem(ABC):
         x0: Any,
         guess: Any,
         order: Callable[..., Iterable[SearchStart]],
-        hint: Callable[[Status], str],
+        hint: Callable[[Collection[str], Status], str],
         *,
         multipliers: Mapping[str, Any] | None,
         tolerance: float,
@@ -164,8 +165,9 @@ class ShootingProblem(ABC):
         """Run successive searches; return the result of the first one that converges.
 
         If none converges, return the result of the search with the smallest KKT residual. ``order(stages, X,
-        U, duals)`` yields the starts, ``hint(status)`` gives advice for a failure; the other arguments are
-        those of `Problem.solve` (`vioc.control.control_problem`).
+        U, duals)`` yields the starts, ``hint(begun, status)`` gives advice after a failure, given texts that
+        say how the searches began. The other arguments are those of `Problem.solve`
+        (`vioc.control.control_problem`).
         """
         check_ending(tolerance, max_iterations)
         if self.cost.only_time and not self.unknowns.span:
@@ -210,11 +212,12 @@ class ShootingProblem(ABC):
             ended = search.status in (Status.CONVERGED, Status.INTERRUPTED)
             best = min(tried, key=lambda t: t[0].error if np.isfinite(t[0].error) else np.inf)
             search, begun = tried[-1] if ended else best
+            advice = partial(hint, [text for _, text in tried])
             try:
-                result = self._outcome(search, log, begun, hint, sizes)
+                result = self._outcome(search, log, begun, advice, sizes)
             except KeyboardInterrupt as stop:  # keep the result found so far
                 interrupt, search.status = stop, Status.INTERRUPTED
-                result = self._outcome(search, log, begun, hint, sizes)
+                result = self._outcome(search, log, begun, advice, sizes)
         return finished(result, interrupt, monitor, raise_on_failure)
 
     @property
