@@ -161,5 +161,10 @@ def test_a_guess_that_another_backend_rolled_out_is_a_trajectory():
 def test_ends_out_of_reach_say_what_is_worth_a_try():
     f = vioc.MidpointVI(System(tx("x", mass=1.0), JointForce("x", "u")), 0.05)
     task = dict(x0=f.initial_state(), steps=20, bounds={"u": 1.0})  # half a metre in one second at most
-    with pytest.raises(vioc.OptimizationError, match=r"straight_line.*dmoc.*duration=\(low, high\)"):
+    with pytest.raises(vioc.OptimizationError, match=r"dmoc.*duration=\(low, high\)") as caught:
         optimize(f, quadratic(f, R=1.0), final=f.state(x=1.0), **task)
+    assert "straight_line" not in str(caught.value)  # a search has begun from that line
+    with pytest.raises(vioc.OptimizationError, match="straight_line.*dmoc"):
+        optimize(f, quadratic(f, R=1.0), final=f.state(x=1.0), max_iterations=20, **task)
+    with pytest.raises(vioc.OptimizationError, match=r"duration=\(low, high\)"):
+        optimize(f, quadratic(f, R=1.0), final=f.state(x=1.0), method="dmoc", **task)
