@@ -329,7 +329,7 @@ MEMBERS = {
     "MaximalVI": 67,
     "ContactVI": 78,
 }
-OVERRIDDEN = 64  # concrete methods and properties of maps that a class below redefines; the aim is 0
+OVERRIDDEN = 63  # concrete methods and properties of maps that a class below redefines; the aim is 0
 
 
 def maps() -> dict[str, type]:

@@ -12,9 +12,12 @@ import vioc
 from vioc.control import ClosedLoop, Measurement, dlqr, equilibrium, kalman
 from vioc.control.feedback import (
     ConfigurationObserver,
+    DelayedMap,
     ExtendedKalmanFilter,
+    ExtendedMap,
     Law,
     LimitedLaw,
+    OffsetFree,
     ScheduledLaw,
     StateLaw,
     as_law,
@@ -120,6 +123,33 @@ def test_loops_of_several_rates_are_what_they_are_sample_by_sample(rates, noise,
         start = plant.state(x=0.2, theta=0.2 + 2 * np.pi)
         estimate = start if observer is None else start + [0.0, 0.0, 0.01, 0.01]
         assert_same(*pair(loop, start, 12 * 31 + 5, noise=noise, estimate=estimate), 1e-9)
+
+
+@pytest.mark.parametrize("noise", [None, 3])
+def test_loops_with_delays_and_disturbances_are_what_they_are_sample_by_sample(cart, noise):
+    """Commands that act late; disturbances of an input and a state, and a sensor's bias, in the observer."""
+    f, _, law = cart
+    late, start = DelayedMap(f, 2), f.state(x=0.2, theta=0.2)
+    pushed = ExtendedMap(f, disturbances=["force"])
+    biased = ExtendedMap(f, disturbances=["p.x"], biases=["theta"])
+    loops = [
+        ClosedLoop(late, dlqr(late, (np.zeros(late.nx), np.zeros(1)), 1.0, 0.1)),
+        ClosedLoop(late, law, ExtendedKalmanFilter(late, Measurement(late, {"x": 1e-7}), 1e-8, P0=1e-4)),
+    ]
+    for seen in pushed, biased:
+        sensors = Measurement(seen, {"x": 1e-7, "theta": 1e-7})
+        observer = kalman(seen, (np.zeros(seen.nx), np.zeros(1)), sensors, 1e-8)
+        loops.append(ClosedLoop(f, law, observer, {"force": (-7.0, 4.0)}))
+    observer = kalman(
+        pushed, (np.zeros(5), np.zeros(1)), Measurement(pushed, {"x": 1e-7, "theta": 1e-7}), 1e-8
+    )
+    loops.append(ClosedLoop(f, OffsetFree(law, pushed), observer))
+    for loop in loops:
+        x0 = loop.plant.join(start, 0.1 * np.ones(f.nu)) if loop.plant is late else start
+        one, other = pair(loop, x0, 150, noise=noise)
+        assert_same(one, other, 1e-9)
+        if isinstance(loop.law, OffsetFree):
+            np.testing.assert_allclose(one.memory.u, other.memory.u, rtol=0, atol=1e-8)
 
 
 def test_loops_with_measured_configurations_take_one_sample_alone(cart, monkeypatch):

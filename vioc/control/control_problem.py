@@ -122,7 +122,7 @@ class Problem(ShootingProblem):
         contact = self.map.mechanism.relaxed() is not None and duals is None
         usual = SOFTNESS[0]
         if contact:  # this search is the first, since open contacts have no gradient in the others
-            yield from self._from_equations(stages, X, U, iterations)
+            yield from self._from_equations(stages, X, U, iterations, few)
         yield SearchStart(usual, X, U, duals, "", few)
         if few:
             return
@@ -136,8 +136,8 @@ class Problem(ShootingProblem):
                 straight_line(X[0, : self.map.nx], end, self.steps, self.map), X[0, self.map.nx :]
             )
             yield SearchStart(usual, line, U, None, LINE, False)
-        if not contact:
-            yield from self._from_equations(stages, X, U, iterations)
+        if not contact:  # with half of the iterations, as every search
+            yield from self._from_equations(stages, X, U, (iterations + 1) // 2, few)
         for soft in SOFTNESS[1:]:
             yield SearchStart(soft, X, U, duals, "", soft == last)
 
@@ -172,7 +172,7 @@ class Problem(ShootingProblem):
         return f"worth a try: {', or '.join(hints)}" if hints else ""
 
     def _from_equations(
-        self, stages: Stages, X: np.ndarray, U: np.ndarray, iterations: int
+        self, stages: Stages, X: np.ndarray, U: np.ndarray, iterations: int, whole: bool
     ) -> Iterator[SearchStart]:
         """Yield the solution of DMOC with IPOPT, as the initial guess of another search.
         Yield nothing if IPOPT fails, or if DMOC does not support the problem: it needs a given initial state,
@@ -187,9 +187,7 @@ class Problem(ShootingProblem):
         if found is not None:
             run, theirs = found.trajectory, stages.rows.from_multipliers(found.multipliers)
             said = f"begun from IPOPT's optimum ({found.iterations} iterations)"
-            yield SearchStart(
-                SOFTNESS[0], run.x, run.u, theirs if len(theirs) else None, said, iterations < FEW
-            )
+            yield SearchStart(SOFTNESS[0], run.x, run.u, theirs if len(theirs) else None, said, whole)
 
     def refine(self, result: Result, factor: int, **options: Any) -> Result:
         """Solve the problem again with `factor` times as many steps, from a result.

@@ -82,6 +82,7 @@ class OneStepMap(ABC):
     dt: float
     backend: Backend = Backend()
     _as_mechanism: Callable[[], Mechanism] | None = None
+    _as_kernel: Callable[[], Kernel | None] | None = None
     # entries of `identity`, and the attributes that have their values; "" is a map whose entries are added
     _identified_by: tuple[tuple[str, str], ...] = ()
 
@@ -520,13 +521,13 @@ class OneStepMap(ABC):
                 return bool(ca.depends_on(ca.vertcat(*map(ca.vec, function.call(args))), args[at]))
         return None
 
-    @property
+    @own
     def kernel(self) -> Kernel | None:
         """CasADi function that solves a step in compiled code, with its tolerance; None without one.
 
-        `track` makes rollouts from it.
+        Rollouts and closed loops are made from it.
         """
-        return None
+        return None if self._as_kernel is None else self._as_kernel()
 
     def identity(self) -> dict[str, Any]:
         """Return a dict of plain data that identifies this map in files of trajectories."""

@@ -15,6 +15,7 @@ import numpy as np
 from vioc.checks import as_names
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.weights import named_jacobians
+from vioc.control.regulators.formulas import LawFormula
 from vioc.control.regulators.law import Law, StateLaw, as_law
 from vioc.maps.made.extended import ExtendedMap
 from vioc.names import quantity_name
@@ -107,6 +108,29 @@ class OffsetFree(Law):
         if self.names:
             return super().__call__(k, x)
         return self.apply(k, np.asarray(x, float), self.start())[0]
+
+    def formula(self) -> LawFormula | None:
+        """Return the law as symbolic expressions.
+        Return None if the target is solved for. The law's memory is the target x, u.
+        """
+        law, f = self.law.formula(), self.map
+        nx, nu = f.inner.nx, f.nu
+        if self.names:
+            return None
+        by_constants = ca.DM(f.input_disturbance(np.eye(len(f.constants))).T)
+
+        def expression(x: ca.SX, memory: ca.SX, numbers: ca.SX) -> tuple[ca.SX, ca.SX]:
+            u, _ = law.expression(x[:nx], ca.SX(0, 1), numbers)
+            offset = by_constants @ x[nx:]
+            return u - offset, ca.vertcat(numbers[:nx], numbers[nx : nx + nu] - offset)
+
+        return LawFormula(
+            ("offset-free", law.key, f.constants, f.disturbances),
+            expression,
+            law.rows,
+            stored=lambda target: np.concatenate([target.x, target.u]),
+            restored=lambda numbers: SteadyTarget(numbers[:nx], numbers[nx:]),
+        )
 
     def _next(self, at: SteadyTarget, constants: np.ndarray) -> SteadyTarget:
         """Return the next target state and input, by one Gauss-Newton step.

@@ -279,7 +279,7 @@ class Sampler:
         sensors = self.measure and self.measure.key
         rates = self.every == (1, 1), sensors
         key = "loop", law.key, observer and observer.key, rates, id(f), id(g), *carries, *numbers
-        programs = getattr(self.plant, "built", {})
+        programs = _built(self.plant)
         if key not in programs:
             program = self.plant.backend.prepare(self._function(carries, numbers))
             programs[key] = program, f, g, self.law  # kept alive, as the key has their addresses
@@ -387,6 +387,14 @@ def _slopes(f: OneStepMap) -> ca.Function | None:
     J, J_x, J_u = ca.Function("by", args, by, {"cse": True} if sym is ca.SX.sym else {}).call(given)
     found = -ca.solve(J, ca.horzcat(J_x, J_u))[: f.nx, :]
     return ca.Function("slopes", given, [found[:, : f.nx], found[:, f.nx :]])
+
+
+def _built(f: Any) -> dict[Any, Any]:
+    """Return the dict of what is built for a map, or for the map inside of it."""
+    while not hasattr(f, "built") and hasattr(f, "inner"):
+        f = f.inner
+    found: dict[Any, Any] = getattr(f, "built", {})
+    return found
 
 
 def _kernel(f: OneStepMap) -> Kernel:

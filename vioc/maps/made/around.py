@@ -102,6 +102,11 @@ def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more:
     return Mechanism(inner.coordinates, inner.additive, inputs_at, moved, review=review, **kept)
 
 
+def kernel_symbols(f: OneStepMap) -> list[ca.MX]:
+    """Return symbols for the arguments of a map's kernel: x, u, t, dt and parameters."""
+    return [ca.MX.sym("a", size) for size in (f.nx, f.nu, 1, 1, len(f.parameters))]
+
+
 def unchanged(expression: ca.SX) -> ca.SX:
     """Return an expression unchanged.
     It is the default for maps that use the symbols of their inner map.

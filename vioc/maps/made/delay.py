@@ -12,11 +12,11 @@ import numpy as np
 
 from vioc.checks import as_count, check_array
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.made.around import MapAround, around, derivatives_of
+from vioc.maps.made.around import MapAround, around, derivatives_of, kernel_symbols
 from vioc.maps.made.stepwise import stepwise
 from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
-from vioc.maps.protocol import OneStepMap
+from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.names import INPUTS
 from vioc.runs.given import input_of, inputs_of, point_of, points_of, trajectory_of
 from vioc.runs.steps import check_steps
@@ -60,7 +60,8 @@ class DelayedMap(MapAround):
             self.expression,
             self._unit,
         )
-        self._as_mechanism, self._made_of = self._mechanical, (self.n,)
+        self._as_mechanism, self._as_kernel = self._mechanical, self._delayed_kernel
+        self._made_of = (self.n,)
         self.symbols = Symbols.sized(self.nx, self.nu, len(self.multiplier_names), len(self.parameters))
 
     def _mechanical(self) -> Mechanism:
@@ -215,6 +216,16 @@ class DelayedMap(MapAround):
         rows = inner(x[:n], x[n : n + self.nu], x1[:n], lam, t, dt, theta)
         moved = x1[n:] - ca.vertcat(x[n + self.nu :], u)
         return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [ca.vertcat(rows, moved)])
+
+    def _delayed_kernel(self) -> Kernel | None:
+        inner, n, nu = self.inner.kernel, self.inner.nx, self.nu
+        if inner is None:
+            return None
+        x, u, t, dt, theta = args = kernel_symbols(self)
+        x1, multipliers, error = inner.function(x[:n], x[n : n + nu], t, dt, theta)
+        after = ca.vertcat(x1, x[n + nu :], u)
+        function = ca.Function("delayed", args, [after, multipliers, error])
+        return Kernel(function, inner.tolerance, self.space.difference_expression)
 
     # -- names ----------------------------------------------------------------------------------
 

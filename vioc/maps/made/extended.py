@@ -15,11 +15,11 @@ from vioc.checks import as_count, as_names
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.linear_solutions import Implicit, entries
-from vioc.maps.made.around import TIMES, MapAround, around, derivatives_of
+from vioc.maps.made.around import TIMES, MapAround, around, derivatives_of, kernel_symbols
 from vioc.maps.made.stepwise import stepwise
 from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
-from vioc.maps.protocol import OneStepMap
+from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.names import INPUTS, meaning, quantity_name
 from vioc.runs.given import points_of
 from vioc.runs.steps import times_of
@@ -108,7 +108,7 @@ class ExtendedMap(MapAround):
         self.parameters = {n: v for n, v in f.parameters.items() if n not in self.freed}
         self._at_parameters: tuple[bytes, OneStepMap] | None = None
         self.symbols, self.inner_dt, self._implicit = self._make_symbols()
-        self._as_mechanism = self._mechanical
+        self._as_mechanism, self._as_kernel = self._mechanical, self._extended_kernel
         self._made_of = self.steps, self.freed, self.kept, self.disturbances, self.biases
 
     def _read_disturbances(self, names: tuple[str, ...]) -> None:
@@ -294,6 +294,21 @@ class ExtendedMap(MapAround):
         t = f.times(unit * run.step_lengths, run.k0)
         x, u = np.ascontiguousarray(x), run.u + self.input_disturbance(c[0])
         return Trajectory(f, t, x, u, run.multipliers, k0=run.k0).on_its_step()
+
+    def _extended_kernel(self) -> Kernel | None:
+        """Return the kernel of the inner map under disturbances.
+        Return None if durations or parameters are states: they are checked at every step.
+        """
+        inner, n = self.inner.kernel, self.inner.nx
+        if inner is None or self.steps or self.freed:
+            return None
+        x, u, t, dt, theta = args = kernel_symbols(self)
+        end = self.nx - len(self.biases)
+        d = x[end - len(self.disturbances) : end]
+        x1, multipliers, error = inner.function(x[:n], u + ca.DM(self._to_inputs) @ d, t, dt, theta)
+        pushed = x1 + dt * (ca.DM(self._to_states) @ d) if self._pushes_states else x1
+        function = ca.Function("extended", args, [ca.vertcat(pushed, x[n:]), multipliers, error])
+        return Kernel(function, inner.tolerance, self.space.difference_expression)
 
     # -- derivatives ----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import numpy as np
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import KernelMap
-from vioc.maps.made.around import MapAround, around, derivatives_of
+from vioc.maps.made.around import MapAround, around, derivatives_of, kernel_symbols
 from vioc.maps.made.parts import Parts
 from vioc.maps.made.stepwise import stepwise
 from vioc.maps.mechanism import Mechanism
@@ -49,7 +49,8 @@ class Substeps(MapAround):
         self._around(f)
         self.inner, self.n = f, int(n)
         self.symbols: Symbols = f.symbols
-        self._as_mechanism, self._made_of = self._mechanical, (self.n,)
+        self._as_mechanism, self._as_kernel = self._mechanical, self._repeated_kernel
+        self._made_of = (self.n,)
 
     def _mechanical(self) -> Mechanism:
         def review(trajectory: Trajectory) -> None:
@@ -153,12 +154,11 @@ class Substeps(MapAround):
             x = found[-1].x1
         return found
 
-    @cached_property
-    def kernel(self) -> Kernel | None:
+    def _repeated_kernel(self) -> Kernel | None:
         inner = self.inner.kernel
         if inner is None or not self.inner.mechanism.additive.all():  # speeds are those of the last substep
             return None
-        args = x, u, t, dt, theta = [ca.MX.sym("a", inner.function.numel_in(i)) for i in range(5)]
+        args = x, u, t, dt, theta = kernel_symbols(self)
         by_x, by_u = self.inner.mechanism.inputs_at(self._ends)
         multipliers, errors, h = [], [], dt / self.n
         for i in range(self.n):
