@@ -154,10 +154,23 @@ def test_tolerances_are_positive(what, value):
             lambda: SENSORS.innovation(X0, np.zeros(1)),
             r"measurement: expected shape \(2,\) in the order x, theta",
         ),
+        (lambda: vioc.sweeps.grid(mass=True), "grid: expected several values of mass, got True"),
+        (
+            lambda: vioc.Continuous(SYSTEM).forward([[1.0], [1.0, 2.0]], None),
+            "configuration: expected numbers, got",
+        ),
+        (
+            lambda: control.optimize(F, COST, x0=np.full(4, 1e308), steps=4),
+            "leads to no trajectory: step 0 .* does not exist",
+        ),
+        (
+            lambda: control.LinearMPC(LOOP, 5, bounds={"force": 9.0})(0, np.full(4, 1e308)),
+            r"sample 0: the solver daqp fails; the state is 1e\+308 away from the reference",
+        ),
     ],
 )
 def test_what_fits_nothing_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, vioc.OptimizationError), match=message), np.errstate(all="ignore"):
         call()
 
 

@@ -143,6 +143,9 @@ def test_what_contradicts_stays_an_error():
     assert caught.value.cause == "singular constraints"
     with pytest.raises(ModelError, match="unknown constraint 'tow'"):
         MidpointVI(pair, 0.01, redundant="tow")
+    with pytest.raises(TypeError, match="redundant: expected a name or names, got True"):
+        MidpointVI(pair, 0.01, redundant=True)
+    assert MidpointVI(pair, 0.01, redundant=("two", "two")).redundant == ("two",)
 
 
 def four_bar(offsets, *, turned: float = 0.0, scale: float = 1.0, about: str = "world") -> System:
