@@ -66,7 +66,8 @@ def mass_center(k: Any, frame: str) -> tuple[Any, ca.SX]:
 
 @dataclass(frozen=True, repr=False)
 class MassGravity(Potential):
-    """Potential of uniform gravity on one mass, in addition to that of any `Gravity` ([T] (30)).
+    """Potential of uniform gravity on one mass ([T] (30)).
+    The potentials of `Gravity` components act on this mass in addition.
 
     V = -m g . p.
 
