@@ -152,9 +152,8 @@ class Lagrangian:
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Sizes (m, 2) of the terms that cancel in constraints, to estimate rounding errors.
-        The first column has the sizes for the constraint values h(q), the second for their derivatives by
-        positions.
+        """Sizes (m, 2) of the terms that cancel in the m constraints, to estimate rounding errors.
+        The first column is for the constraint values h(q), the second for their derivatives by positions.
         """
         return constraint_sizes(self.graph, self._kept.values())
 
@@ -261,7 +260,7 @@ class Lagrangian:
 
     def legendre(self, p: ca.SX, mu: ca.SX) -> ca.SX:
         """Return the residual of the equations between the momenta p and the velocities (Legendre transform).
-        The multipliers mu belong to the constraints in these equations.
+        The constraint multipliers in these equations are mu.
 
         It is M v - p + Dh' mu and Dh v of `velocity`, at any ``graph.v_vector``.
         """
@@ -490,9 +489,8 @@ class Lagrangian:
         return self._value("Dh", q, None, parameters)
 
     def constraint_sizes(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the sizes (m, 2) of the terms that cancel in constraints, to estimate rounding errors.
-        The first column has the sizes for the constraint values h(q), the second for their derivatives by
-        positions.
+        """Return the sizes (m, 2) of the terms that cancel in the m constraints, to estimate rounding errors.
+        The first column is for the constraint values h(q), the second for their derivatives by positions.
         """
         return self._value("sizes", q, None, parameters)
 

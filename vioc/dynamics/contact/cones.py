@@ -372,8 +372,8 @@ def _joined(speed: Any, force: Any) -> Any:
 def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
     """Return the Newton step of the slip speed and the friction impulse in the second-order cone.
     The argument `speed` has the slip speed psi and the slip velocity eta, `force` the friction limit alpha
-    and the friction impulse beta. Given are the steps of eta and alpha; the steps of psi and beta solve the
-    linearized equation `_joined` = (kappa, 0, 0).
+    and the friction impulse beta. The steps of eta and alpha are `deta` and `dalpha`; the steps of psi and
+    beta solve the linearized equation `_joined` = (kappa, 0, 0).
     """
     psi, eta, alpha, beta = speed[0], speed[1:], force[0], force[1:]
     first = kappa - alpha * psi - ca.dot(beta, eta) - psi * dalpha - ca.dot(beta, deta)

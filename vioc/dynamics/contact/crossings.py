@@ -37,9 +37,9 @@ ROUNDED = 1e-7  # distance at which shapes count as overlapping, relative to the
 
 
 class Crossing(NamedTuple):
-    """Contact or joint limit that a trajectory violates within a step, although not at the step's ends.
+    """Contact or joint limit whose gap is negative within a step of a trajectory, but not at the step's ends.
     The field `step` is the first such step, `steps` the number of such steps, and `depth` the penetration in
-    the first, m or rad.
+    the first such step, m or rad.
     """
 
     name: str

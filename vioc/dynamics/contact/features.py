@@ -162,7 +162,7 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
 def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bodies):
     """Return the contact points between a given face of one polytope and the other polytope of a pair.
     The number k (0 or 1) selects the polytope with the face, and `face` the face. The contact points are
-    between this face and that face of the other polytope whose normal is most opposite.
+    between this face and that face of the other polytope whose normal is most nearly opposite.
     """
     pair, count = np.arange(len(own)), len(own)
     f = face[own]

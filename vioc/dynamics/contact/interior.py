@@ -276,8 +276,8 @@ class InteriorPoint:
 
     def _true(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
         """Return the solution, with infinite error if its contact impulses add too much energy.
-        The mechanism may gain a fraction of its kinetic energy, because curved gap functions can cause a
-        gain.
+        The accepted gain is a fraction of the kinetic energy at the start, because curved gap functions can
+        cause a gain.
         """
         if problem.end.work is None:
             return solution

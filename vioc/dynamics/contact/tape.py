@@ -149,7 +149,7 @@ class Tape(ABC):
         return total
 
     def _scattered(self, source: ca.Sparsity, target: ca.Sparsity) -> int:
-        """Return where the list `index` has the map from one sparsity pattern to another.
+        """Return the position, in the list `index`, of the map from one sparsity pattern to another.
         For each nonzero of `source`, the map gives the position of the same entry among the nonzeros of
         `target`. The result is -1 if the two patterns are equal.
         """

@@ -515,7 +515,7 @@ class Inequality(Component):
 
     def meetings(self, k: Any) -> dict[str, Meeting]:
         """Return the geometry of each contact of this component, in a dict.
-        The keys are the suffixes that are added to the component's name to name its contacts.
+        A contact's name is the component's name followed by the contact's key in this dict.
 
         The geometry is written in the kinematics `k`.
         """
@@ -523,6 +523,6 @@ class Inequality(Component):
 
     def gaps(self, k: Any) -> dict[str, Any]:
         """Return the gap, m or rad, of each contact of this component, in a dict.
-        The keys are the suffixes that are added to the component's name to name its contacts.
+        A contact's name is the component's name followed by the contact's key in this dict.
         """
         return {suffix: m.gap for suffix, m in self.meetings(k).items() if m.gap is not None}

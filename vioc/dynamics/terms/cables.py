@@ -150,8 +150,8 @@ def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2
     The frame `sheave` is at the sheave's centre; `axis` is the axis about which the sheave turns, in this
     frame.
 
-    The path runs counter-clockwise about the sheave's axis. It is straight if the line between the two origins
-    does not meet the sheave.
+    The path runs counter-clockwise about the sheave's axis. It is straight if the line between the two
+    origins does not meet the sheave.
     """
     a = in_world(k, axis, sheave)
     a = a / ca.sqrt(ca.sumsqr(a))

@@ -58,7 +58,7 @@ class FrictionContact(Inequality):
 
     def parts(self) -> dict[str, Part]:
         """Return the pairs of shapes that can touch, one pair for each contact of this component.
-        The keys are the suffixes that are added to the component's name to name its contacts.
+        A contact's name is the component's name followed by the key of its pair.
 
         Each pair is (frame, shape, frame, shape).
         """

@@ -138,8 +138,8 @@ def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> An
 
 
 def _highest(hull: Facets, at: Vector) -> tuple[Any, Vector, Any]:
-    """Return the largest height of a point above the face planes of a hull, and the normal of that face.
-    The third result is the distance of the point beyond the edges of that face, negative inside them.
+    """Return the largest height of a point above the face planes of a hull, and that plane's normal.
+    The third result is how far the point is outside the edges of the face in this plane, negative inside.
     """
     most, n, beside = ca.SX(-np.inf), vec.ZERO, ca.SX(0.0)
     for normal, level, (m, levels) in zip(hull.normals.tolist(), hull.levels, hull.rims, strict=True):
@@ -183,8 +183,7 @@ def _nearest(hull: Facets, middle: Vector, half: Vector) -> Any:
 
 def _clipped(normals: np.ndarray, levels: np.ndarray, middle: Vector, half: Vector, length: Any):
     """Return the part of a segment that lies behind all given planes, as an interval of coordinates.
-    The coordinate is -1 and 1 at the two ends of the segment. A point x is behind a plane if normal . x <=
-    level.
+    A point x is behind a plane if normal . x <= level. The coordinate is -1 and 1 at the ends of the segment.
 
     The interval is empty if it begins after it ends.
     """

@@ -67,7 +67,7 @@ def mass_center(k: Any, frame: str) -> tuple[Any, ca.SX]:
 @dataclass(frozen=True, repr=False)
 class MassGravity(Potential):
     """Potential of uniform gravity on one mass ([T] (30)).
-    The potentials of `Gravity` components act on this mass in addition.
+    If the system has `Gravity` components, which act on all masses, they also act on this one.
 
     V = -m g . p.
 
