@@ -55,7 +55,9 @@ class Chart:
         return np.abs(np.sin(middle) if self.axes[0] == self.axes[2] else np.cos(middle))
 
     def rotation(self, angles: np.ndarray) -> np.ndarray:
-        """Return the rotation matrix (3, 3) of three Euler angles, R_i(a) R_j(b) R_k(c)."""
+        """Return the rotation matrix (3, 3) of the chart's three Euler angles.
+        It is the product of three rotations about the chart's axes, in the order of `axes`.
+        """
         return _euler(self.axes, angles)
 
     def angles(self, R: Matrix) -> ca.SX:

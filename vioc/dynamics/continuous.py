@@ -146,7 +146,7 @@ class Continuous:
 
     @cached_property
     def held(self) -> ca.Function:
-        """CasADi function [q, v] -> [h, Dh v] (2 m,) of the constraint values h and their time derivatives.
+        """CasADi function from [q, v] to the constraint values h(q) and their time derivatives, (2 m,).
 
         Velocity constraints give [0, A v]. Where the values are 0, motions along `rates` keep them 0.
         """
@@ -157,7 +157,9 @@ class Continuous:
         return ca.Function("held", [ca.vertcat(g.q_vector, g.v_vector)], [ca.densify(rows)], {"cse": True})
 
     def saddle_solution(self, force: ca.SX, rate: ca.SX) -> tuple[ca.SX, ca.SX]:
-        """Solve the equations M x - Dh' y = force, Dh x = rate for x and y."""
+        """Solve the equations M x - Dh' y = force, Dh x = rate for the vectors x and y.
+        M is the mass matrix and Dh the constraint Jacobian, both for the dynamic variables.
+        """
         x, y = self._saddle.solve(ca.vertsplit(force), ca.vertsplit(rate))
         return ca.vertcat(*x), vec.column(y)
 
@@ -224,7 +226,8 @@ class Continuous:
     def inverse(
         self, q: Any, v: Any, a: Any, u: Any = None, multipliers: Any = None, *, t: Any = 0.0, by: str = ""
     ) -> np.ndarray:
-        """Return the generalized force (nq,), beyond all modeled forces, that given accelerations require.
+        """Return the additional generalized force (nq,) that a motion with given accelerations requires.
+        The modeled forces, and the constraint forces of given multipliers, are not part of the result.
 
         It is d/dt L_v - L_q - F(q, v, u, t) - Dh' lambda_c ([T] (28), (36a)): zero for dynamic variables
         if ``a, multipliers = forward(q, v, u)``, and the driving force for kinematic ones.
@@ -245,7 +248,9 @@ class Continuous:
         return self._evaluate("inverse", by, symbols, numbers, "qvuap")
 
     def _state(self, q: Any, v: Any, u: Any, t: Any) -> list[np.ndarray]:
-        """Convert configurations q, velocities v, inputs u and times t, in any notation, to arrays."""
+        """Convert configurations q, velocities v, inputs u and times t to arrays.
+        Configurations, velocities and inputs may also be dicts by name, or None for zero.
+        """
         q = _rows(as_configuration, self.system, q, "configuration")
         v = _rows(as_configuration, self.system, v, "velocity")
         return [q, v, _named(u, self.system.inputs, "input"), as_floats(t, "t")]

@@ -433,7 +433,9 @@ def as_configuration(
 
 
 def _variable(system: System, name: str, what: str) -> str:
-    """Return the name of the configuration variable that a key of a dict of positions or rates means."""
+    """Return the name of the variable that a key denotes, in a dict of positions or of velocities.
+    A key is a variable's name. In a dict of velocities, the key ``v.NAME`` also denotes the variable NAME.
+    """
     kind, variable = (name[:2], name[2:]) if isinstance(name, str) else ("", "")
     if name in system.variables or variable not in system.variables:
         return name

@@ -78,7 +78,7 @@ class Lagrangian:
 
     @cached_property
     def first(self) -> recursions.FirstDerivatives:
-        """First derivatives of kinetic energy minus gravity's potential, by recursion over the tree."""
+        """First derivatives, by q and the rates v, of the kinetic energy minus the potential of gravity."""
         gravity: Any = vec.ZERO
         for g in self._gravities:
             gravity = vec.add(gravity, tuple(self.graph.number(c) for c in (g.x, g.y, g.z)))
@@ -152,15 +152,16 @@ class Lagrangian:
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Scales (m, 2) of the rounding errors of constraints: the sizes of the terms that cancel in them.
-
-        The columns of the (m, 2) array are sizes of the terms of h, and of their slopes by positions.
+        """Sizes (m, 2) of the terms that cancel in the m constraints, to estimate rounding errors.
+        The first column is for the constraint values h(q), the second for their derivatives by positions.
         """
         return constraint_sizes(self.graph, self._kept.values())
 
     @cached_property
     def directions(self) -> ca.SX:
-        """Constraint Jacobian (m, nd) by the dynamic variables, with rows of rounding errors set to 0."""
+        """Constraint Jacobian (m, nd) by the dynamic variables, with negligible rows set to 0.
+        A row is negligible if all its entries are as small as rounding errors.
+        """
         along = [int(n not in self.system.angles) for n in self.system.dynamic]
         J = ca.densify(self.Dh[:, : self.nd])
         negligible = ca.sum2(ca.fabs(J) <= NEGLIGIBLE * self.sizes[:, along]) == self.nd
@@ -259,6 +260,7 @@ class Lagrangian:
 
     def legendre(self, p: ca.SX, mu: ca.SX) -> ca.SX:
         """Return the residual of the equations between the momenta p and the velocities (Legendre transform).
+        The constraint multipliers in these equations are mu.
 
         It is M v - p + Dh' mu and Dh v of `velocity`, at any ``graph.v_vector``.
         """
@@ -295,7 +297,8 @@ class Lagrangian:
         return ArticulatedInverse.of_masses(links, [link.pose for link in links], self.nd, [0.0] * self.nd)
 
     def hinged(self, terms: ca.SX, dt: ca.SX) -> bool:
-        """Return whether O(n) recursions can solve linear systems of the mass matrix plus `terms`.
+        """Return whether O(n) recursions can solve linear systems of the mass matrix plus the matrix `terms`.
+        The expression `terms` may contain the symbol `dt` of the step length.
 
         The couplings of the matrix `terms` must be within hinges, and it must be symmetric at rest.
         """
@@ -323,12 +326,14 @@ class Lagrangian:
 
     @cached_property
     def mass_scale(self) -> np.ndarray:
-        """Typical diagonal entries (nd,) of the mass matrix, which scale the dynamic variables."""
+        """Typical diagonal entries (nd,) of the mass matrix, by which equations and velocities are scaled."""
         return typical_masses(self.system)
 
     @cached_property
     def natural_sizes(self) -> np.ndarray:
-        """Typical magnitudes (nq,) of variables: 1 rad for angles, a length of the mechanism for slides."""
+        """Typical magnitudes (nq,) of the variables: 1 rad for an angle, a natural length for a translation.
+        The natural length, m, is a typical length of the mechanism.
+        """
         return np.where(
             [n in self.system.angles for n in self.system.variables], 1.0, natural_length(self.system)
         )
@@ -382,7 +387,8 @@ class Lagrangian:
         return self._value("M", q, None, parameters)
 
     def holding(self, q: Any, v: Any = None, a: Any = None, **parameters: float) -> np.ndarray:
-        """Return inputs (nu,) that keep the mechanism in equilibrium at the configuration q.
+        """Return inputs (nu,) that hold the mechanism in equilibrium at the configuration q.
+        With velocities v and accelerations a, these are the inputs that cause the accelerations.
 
         They compensate gravity, springs and damping. With velocities `v` and accelerations `a` they are the
         inputs of that motion: inverse dynamics in continuous time, M a + bias = F(u) - Dh' lambda
@@ -483,12 +489,13 @@ class Lagrangian:
         return self._value("Dh", q, None, parameters)
 
     def constraint_sizes(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return scales (m, 2) of the rounding errors of constraints, the sizes of terms that cancel in them.
-
-        The columns of the (m, 2) array are sizes of the terms of h(q), and of their slopes by positions.
+        """Return the sizes (m, 2) of the terms that cancel in the m constraints, to estimate rounding errors.
+        The first column is for the constraint values h(q), the second for their derivatives by positions.
         """
         return self._value("sizes", q, None, parameters)
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the constraint Jacobian (m, nd) by dynamic variables, with rounding-error rows set to 0."""
+        """Return the constraint Jacobian (m, nd) by the dynamic variables, with negligible rows set to 0.
+        A row is negligible if all its entries are as small as rounding errors.
+        """
         return self._value("directions", q, None, parameters)

@@ -1,4 +1,4 @@
-"""Solver of steps with contact in compiled C, and rollouts that use this solver."""
+"""Contact solver in compiled C for the steps of one-step maps, and rollouts that use this solver."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def _driver() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class CoreLayout:
-    """Sizes, scales and options of a one-step map that the compiled contact solver needs.
+    """Data of a one-step map that the compiled contact solver needs.
+    They are numbers of variables, masses and units that scale the variables, and options.
 
     Attributes
     ----------
@@ -117,7 +118,8 @@ class CoreLayout:
 
 
 class Kernels:
-    """Compiled CasADi functions that instruction tables call; functions can be added at run time.
+    """Compiled CasADi functions that the instruction tables of the contact solver call.
+    Functions can be added at run time.
 
     Attributes
     ----------
@@ -151,7 +153,8 @@ class Kernels:
 
 class TapeCore:
     """Compiled solver of steps with contact.
-    The solver interprets tables of instructions, which call compiled functions and add arrays.
+    The solver interprets tables of instructions. Each instruction calls a compiled function, or adds, copies
+    or clears an array.
 
     A tape is a set of tables for the momentum balance at the start of a step or, in maximal coordinates, at
     its end.
@@ -223,14 +226,15 @@ class TapeCore:
             self._kept += [codes, arrays]
 
     def places(self, end: int) -> dict[str, int]:
-        """Return the positions of the inputs and outputs of one end's solver, in its array of doubles.
+        """Return, by name, the positions of the solver's inputs and outputs in its array of doubles.
         The argument `end` selects the momentum balance at the start (0) or at the end (1) of a step.
         """
         return {name: block.place for name, block in self._parts[end][0].places.items()}
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_TapeModel, np.ndarray]]:
-        """Return the C structures of the solver for given parameters `theta`, with their memory.
-        The argument `floor` is the final barrier parameter.
+        """Return the C structures of the solver for given parameters `theta`.
+        Each structure comes with the array of doubles on which it works. The argument `floor` is the final
+        barrier parameter.
         """
         models = []
         for tape, first, fields in self._parts:
@@ -241,8 +245,8 @@ class TapeCore:
 
     def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None):
         """Compute consecutive steps with contact until one does not converge.
-        The argument `carry` is the start state. Returned are states, multipliers, inputs, errors and numbers
-        of iterations, with one row for each step.
+        The argument `carry` is the start state. Returned are states, multipliers, inputs, norms of residuals
+        and numbers of iterations, with one row for each step.
 
         If `carry` has a row for every step, (N, nx), each step starts from its row, and all steps are
         computed.

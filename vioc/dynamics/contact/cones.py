@@ -95,7 +95,9 @@ class Cone:
 
     def mismatch(self, y: Any, w: Any, mu: Any, lag: Any) -> Any:
         """Return the residuals, as speeds, of all contact equations except complementarity.
-        They depend on the contact variables y, the relative velocities w and the friction coefficient mu.
+        They depend on the contact variables y, the relative velocities w and the friction coefficient mu. If
+        `lag` is 0, friction is bounded by the normal impulse of the previous solution; if 1, by the present
+        one.
         """
         return w[0] - y[0]
 
@@ -359,17 +361,19 @@ class DryCone(RoundCone):
 
 def _joined(speed: Any, force: Any) -> Any:
     """Return the Jordan product of slip speed and friction impulse in the second-order cone.
-    It is (psi, eta) o (alpha, beta), where `speed` is (psi, eta) and `force` is (alpha, beta). At the
-    solution it equals (kappa, 0, 0), where kappa is the barrier parameter.
+    It is (psi, eta) o (alpha, beta): `speed` has the slip speed psi and the slip velocity eta (2,), `force`
+    the friction limit alpha and the friction impulse beta (2,). At the solution the product is (kappa, 0, 0),
+    where kappa is the barrier parameter.
     """
     psi, eta, alpha, beta = speed[0], speed[1:], force[0], force[1:]
     return ca.vertcat(alpha * psi + ca.dot(beta, eta), alpha * eta + psi * beta)
 
 
 def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
-    """Return the Newton step of slip speed and friction impulse in the second-order cone.
-    The step of (psi, eta, alpha, beta) solves the linearized equation `_joined` = (kappa, 0, 0), given the
-    steps `deta` of the slip velocity and `dalpha` of the friction limit.
+    """Return the Newton step of the slip speed and the friction impulse in the second-order cone.
+    The argument `speed` has the slip speed psi and the slip velocity eta, `force` the friction limit alpha
+    and the friction impulse beta. The steps of eta and alpha are `deta` and `dalpha`; the steps of psi and
+    beta solve the linearized equation `_joined` = (kappa, 0, 0).
     """
     psi, eta, alpha, beta = speed[0], speed[1:], force[0], force[1:]
     first = kappa - alpha * psi - ca.dot(beta, eta) - psi * dalpha - ca.dot(beta, deta)
@@ -379,7 +383,8 @@ def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
 
 
 class Variables:
-    """Variables of all contacts in one vector, and the largest steps within their cones.
+    """Indices of the variables of all contacts in one vector.
+    The methods compute how far a step may go until a variable reaches the boundary of its cone.
 
     Attributes
     ----------
@@ -433,7 +438,9 @@ def to_cone(y: np.ndarray, d: np.ndarray) -> float:
 
 
 def cone_of(item: Any, mu: Any) -> tuple[Cone, tuple]:
-    """Return the contact conditions of an item, and its friction coefficient if it has friction."""
+    """Return the conditions of a contact, and a tuple with its friction coefficient, empty without friction.
+    The argument `item` is the contact component, or None for a joint limit.
+    """
     if item is None or (not isinstance(item.friction, Parameter) and item.friction == 0):
         return Cone(), ()
     return (RoundCone() if item.cone == "second-order" else LinearCone(item.directions)), (mu,)

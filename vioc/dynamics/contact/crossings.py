@@ -1,4 +1,4 @@
-"""Detection of bodies that pass through each other or through the ground between two samples.
+"""Detection of bodies that pass through each other or through the ground within a step of a trajectory.
 
 Contacts and limits hold only at the ends of steps.
 """
@@ -37,9 +37,9 @@ ROUNDED = 1e-7  # distance at which shapes count as overlapping, relative to the
 
 
 class Crossing(NamedTuple):
-    """Contact or limit whose gap is crossed within a step, between two samples of a trajectory.
+    """Contact or joint limit whose gap is negative within a step of a trajectory, but not at the step's ends.
     The field `step` is the first such step, `steps` the number of such steps, and `depth` the penetration in
-    the first, m or rad.
+    the first such step, m or rad.
     """
 
     name: str
@@ -49,8 +49,8 @@ class Crossing(NamedTuple):
 
 
 def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
-    """Issue a `CrossingWarning` if bodies pass through each other or the ground, or angles over limits.
-    This happens within a step, between two samples of a trajectory.
+    """Issue a `CrossingWarning` if `found` has any contact or joint limit that is violated within a step.
+    At the two ends of the step, which are samples of the trajectory, it is not violated.
     """
     found = sorted(found, key=lambda c: c.step)
     if not found:
@@ -70,7 +70,7 @@ def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
 
 
 def open_from(f: SmoothedMap, run: Trajectory) -> np.ndarray:
-    """Return, for each step (N,), the smallest gap at which a contact counts as open, m."""
+    """Return, for each step (N,), the gap, m, above which a contact is treated as open."""
     return np.maximum(TOUCHING, 10 * np.sqrt(f.smoothing) * run.step_lengths)
 
 
@@ -194,7 +194,7 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
 def crossed_grounds(
     f: SmoothedMap, run: Trajectory, motions: Callable[..., np.ndarray], between: Callable[..., np.ndarray]
 ) -> Iterator[Crossing]:
-    """Yield the contacts with the ground or a terrain that are deep in it between two samples.
+    """Yield the contacts of bodies that penetrate the ground or a terrain deeply within a step.
 
     Only steps in which a coordinate changes by more than `FAR` are tested. `motions` returns the largest
     change in each step (N,), rad or natural lengths, and `between` states on the way between two samples.

@@ -112,8 +112,9 @@ class Features:
 
 
 def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, reach: np.ndarray):
-    """Return contact points, their numbers and the smallest gaps of the pairs `chosen`.
-    A pair has at most PLACES contact points. The poses of the bodies are x and R.
+    """Return, for each chosen pair of polytopes, its contact points, their number and the smallest gap.
+    The indices `chosen` select pairs of the stack. A pair has at most PLACES contact points, and none if its
+    gap is not below `reach`. The positions x and rotations R are those of all bodies.
     """
     count, size = len(chosen), stack.size[chosen]
     bodies = stack.bodies[chosen]
@@ -159,9 +160,9 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
 
 
 def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bodies):
-    """Return the contact points between a given face of one polytope and the other polytope.
-    The face is `face` of side k; the contact points are on it and the face of the other side that is most
-    opposed to it.
+    """Return the contact points between a given face of one polytope and the other polytope of a pair.
+    The number k (0 or 1) selects the polytope with the face, and `face` the face. The contact points are
+    between this face and that face of the other polytope whose normal is most nearly opposite.
     """
     pair, count = np.arange(len(own)), len(own)
     f = face[own]

@@ -41,7 +41,7 @@ class First:
 
 
 class Normals:
-    """Correction, for rounding errors, of the equations of normal contact impulses.
+    """Correction of rounding errors in the equations of the normal impulses of contacts.
     These equations state that the gap rate s times the normal impulse gamma is the barrier parameter kappa.
 
     Parameters
@@ -63,9 +63,9 @@ class Normals:
     def unrounded(
         self, R: np.ndarray, slopes: np.ndarray, q: np.ndarray, V: np.ndarray, dt: np.ndarray
     ) -> np.ndarray:
-        """Return the residuals R (N, n) without the rounding error of the positions q + dt V.
-        The array q (N, moved) has the positions at the start of each step, V the velocities and `dt` (N, 1)
-        the step lengths.
+        """Return the residuals R (N, n) of N steps, corrected for the rounding error of positions q + dt V.
+        The array `slopes` (N, n, n) has the Jacobians of the residuals, q the positions at the start of each
+        step, V the velocities and `dt` (N, 1) the step lengths.
         """
         step = dt * V[:, self._moved]
         lost = (step - ((q + step) - q)) / dt
@@ -74,9 +74,9 @@ class Normals:
         return corrected
 
     def sharp(self, slopes: np.ndarray, unknowns: np.ndarray, kappa: float) -> np.ndarray:
-        """Return the Jacobian (N, n, n) with exact derivatives of complementarity by normal impulses.
-        The derivative of the product s gamma by the normal impulse gamma is set to its value at the solution,
-        kappa/gamma, where kappa is the barrier parameter.
+        """Return Jacobians (N, n, n) of the residuals of N steps with more accurate diagonal entries.
+        These entries are the derivatives of s gamma by the normal impulse gamma, where s is the gap rate.
+        They are replaced by kappa/gamma, their value at the solution, where kappa is the barrier parameter.
         """
         exact, gamma = slopes.copy(), unknowns[:, self._rows]
         known = exact[:, self._rows, self._rows]
@@ -114,8 +114,8 @@ def check_solved(derivatives: np.ndarray, steps: Steps) -> None:
 
 
 def along(H: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return the Hessians by s of functions of (s, z), where z = T s is linear in s.
-    The array `H` has the Hessians by (s, z), (N, ns + nz, ns + nz).
+    """Return the Hessians with respect to s of functions of (s, z), where z is the linear function T s.
+    The array `H`, (N, ns + nz, ns + nz), has the Hessians of the functions with respect to (s, z).
     """
     ns = T.shape[2]
     mixed = H[:, :ns, ns:] @ T

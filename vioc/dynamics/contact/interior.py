@@ -40,8 +40,9 @@ SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that determine the decrease of 
 
 
 def fall(length: float) -> float:
-    """Return the factor that changes the barrier parameter, from the last step length.
-    The step length is the fraction of the last Newton step that was taken.
+    """Return the factor by which the barrier parameter is multiplied after a Newton step.
+    The argument `length` is the fraction of the last Newton step that was taken. After very short steps, the
+    factor is above 1.
     """
     if length < 0.1 * SHORT:
         return 3.0
@@ -141,7 +142,8 @@ class EndSolution(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Solution of one step of a map with contact: next state, multipliers and both ends.
+    """Solution of one step of a map with contact.
+    It has the next state, the multipliers, and the solutions of the momentum balances at the step's ends.
 
     Attributes
     ----------
@@ -227,7 +229,9 @@ class InteriorPoint:
         self._floor, self.tolerance, self._polish, self._judges = barrier, tolerance, polish, judges
 
     def without_energy_test(self) -> InteriorPoint:
-        """Return a solver that also accepts roots whose impulses add energy, which the caller must judge."""
+        """Return a copy of the solver that also accepts solutions whose contact impulses add energy.
+        The caller must decide whether such a solution is valid.
+        """
         own = self.step, self._scales, self._natural, self._mass, self._floor, self.tolerance, self._polish
         return InteriorPoint(*own, judges=False)
 
@@ -260,8 +264,8 @@ class InteriorPoint:
         return solution._replace(iterations=count)
 
     def _last(self, problem: EndProblem) -> EndSolution:
-        """Return a guess for a step whose contacts last, with impulses estimated from the gaps.
-        The gaps are those at the start of the step.
+        """Return an initial guess for a step in which contacts stay closed.
+        The contact impulses are estimated from the gaps at the start of the step.
         """
         E, nothing = problem.end, np.zeros(problem.end.variables.parts[-1])
         lam, still = np.zeros(E.rows), np.zeros(len(problem.guess))
@@ -271,8 +275,9 @@ class InteriorPoint:
         return EndSolution(problem.guess, lam, y, np.zeros(0), np.inf, 0)
 
     def _true(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Return the solution, with infinite error if its contact impulses would add energy.
-        Contacts only dissipate energy, apart from an effect of the curvature of gaps.
+        """Return the solution, with infinite error if its contact impulses add too much energy.
+        The accepted gain is a fraction of the kinetic energy at the start, because curved gap functions can
+        cause a gain.
         """
         if problem.end.work is None:
             return solution
@@ -402,8 +407,8 @@ class _EndIteration:
         self.variables = problem.end.variables
 
     def left_of(self, V, lam, y) -> tuple[float, np.ndarray]:
-        """Return the residual norm and the complementarity products of an iterate.
-        The norm is that of speeds in natural units, 1/s.
+        """Return the norm of all residuals, and the complementarity products, of an iterate.
+        For the norm, the residuals are expressed as speeds and divided by natural units; its unit is 1/s.
         """
         E, given, dt = self._problem.end, self._problem.given, self._problem.dt
         goal = np.array([self._floor, self._lag])
@@ -424,13 +429,16 @@ class _EndIteration:
         return step[: len(V)], step[len(V) :]
 
     def _fresh(self, V, lam, y, speed: float, kappa: float) -> np.ndarray:
-        """Return initial values of the contact variables, with products near the barrier parameter kappa."""
+        """Return initial values of the contact variables.
+        Their complementarity products are near the barrier parameter kappa.
+        """
         E, given = self._problem.end, self._problem.given
         return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, self._lag]))[0][:, 0]
 
     def first(self, seed: EndSolution | None, start: int, resume: bool) -> tuple[np.ndarray, ...]:
-        """Return the first iterate, from a known solution `seed` or from motion without contact.
-        Contacts that close get new variables, unless `resume` continues from all values of the solution.
+        """Return the first iterate, from a known solution `seed` or, without it, from motion without contact.
+        Contacts that were open in `seed` and close in this step get new values of their variables. If
+        `resume` is True, the iterate equals `seed`.
         """
         E, given, guess = self._problem.end, self._problem.given, self._problem.guess
         mass, parts = self._mass, self.variables.parts

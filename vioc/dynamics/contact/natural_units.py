@@ -45,7 +45,9 @@ class NaturalUnits:
 
 
 def units_of_touches(system: System, touches: Sequence[AnyTouch], length: float) -> np.ndarray:
-    """Return the natural units of the residuals of all contacts, in the order of `touches`."""
+    """Return the natural units of the residuals of contacts and joint limits.
+    The residuals are those of `Cone.mismatch`, in the order of `touches`; `length` is the natural length, m.
+    """
     found: list[float] = []
     for touch in touches:
         y, w = ca.SX.sym("y", touch.cone.size), ca.SX.sym("w", touch.rows)

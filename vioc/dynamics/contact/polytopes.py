@@ -102,7 +102,7 @@ class Pair:
 
 
 def check_numbers(where: str, item: Inequality, shape: Shape) -> None:
-    """Raise `ModelError` if dimensions of a shape, a polytope, are declared parameters."""
+    """Raise `ModelError` if any dimension of a box or a convex hull is a declared parameter."""
     if any(isinstance(n, Parameter) for n in shape.numbers()):
         raise ModelError(
             f"{where}: {item.label()}: boxes and hulls that meet each other take numbers, not parameters, "

@@ -64,7 +64,9 @@ class StepByStep(Rollouts):
         return u - tracked[1][k].reshape(self._f.ndx, self._f.nu).T @ self._f.difference(tracked[0][k], x)
 
     def rows(self, found: Sequence[tuple]) -> list[np.ndarray]:
-        """Return the states, multipliers, errors and inputs of solved steps, each as one array."""
+        """Return the states, multipliers, errors and inputs of several steps, each stacked in one array.
+        The sequence `found` has one tuple of these four for each step.
+        """
         sizes = self._f.nx, len(self._f.multiplier_names), 1, self._f.nu
         columns = zip(*found, strict=True) if found else [()] * 4
         return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)]

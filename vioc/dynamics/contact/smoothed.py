@@ -59,7 +59,7 @@ class SmoothedMap(KernelMap):
     @abstractmethod
     def meetings(self) -> Sequence[AnyTouch]:
         """Contacts and joint limits of the system, in the order of their gaps.
-        The contact points of two polytopes are adjacent.
+        In this order, the contact points of one pair of polytopes follow one another.
         """
 
     @property
@@ -79,16 +79,15 @@ class SmoothedMap(KernelMap):
 
     @abstractmethod
     def _motions(self, x: np.ndarray) -> np.ndarray:
-        """Return the largest change of a coordinate in each step (N,), rad or natural lengths.
+        """Return the largest change of any coordinate in each step (N,), rad or natural lengths.
 
         The steps are those of the samples x (N + 1, nx).
         """
 
     @abstractmethod
     def _between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """Return states (n, nx) with the configurations on the way between two states.
-
-        The way is parametrized by shares (n,) of the step, from 0 to 1.
+        """Return states (n, nx) whose configurations are interpolated between those of two states.
+        The fractions `shares` (n,) are 0 at the first state and 1 at the second.
         """
 
     @property
@@ -101,7 +100,7 @@ class SmoothedMap(KernelMap):
 
     @cached_property
     def placed(self) -> np.ndarray:
-        """Mask of the contacts that are contact points of two boxes or hulls."""
+        """Mask, over all contacts and joint limits, of the contact points of boxes and hulls."""
         return np.array([t.placed for t in self.meetings], bool)
 
     @cached_property
@@ -181,15 +180,17 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
 
 @lru_cache(maxsize=32)
 def _penetration(system: System, names: tuple[str, ...]) -> np.ndarray:
-    """Return the accepted penetration of each contact or joint limit at the start of a step, m or rad."""
+    """Return the largest penetration that is accepted at the start of a step, m or rad.
+    The result has an entry for each of the named contacts and joint limits.
+    """
     length, angles = natural_length(system), system.angles
     units = [unit_of(system, "gap", name, angles) for name in names]
     return PENETRATION * np.where(np.array(units, object) == "rad", 1.0, length)
 
 
 def _limit_of(f: SmoothedMap, touch: str) -> tuple[JointLimits | None, str, float]:
-    """Return the joint limits to which a contact belongs, the side (lower or upper) and its value.
-    The limits are None if the contact is not one of a joint limit.
+    """Return the joint limits, the side ("lower" or "upper") and the limit's value that a name denotes.
+    The name `touch` is that of a contact or a joint limit. For a contact, the first result is None.
     """
     name, _, side = touch.rpartition("-")
     for n, item in zip(f.system.inequality_names, f.system.inequalities, strict=True):

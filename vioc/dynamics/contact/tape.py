@@ -1,4 +1,4 @@
-"""Tables of instructions that evaluate the equations of a step on one array of doubles.
+"""Tables of instructions that evaluate the equations of a step, with all values in one array of doubles.
 
 Compiled functions read from the array and write to it, in place. The size of the code is therefore
 independent of the mechanism, and the time of a step grows linearly with the mechanism. `tape.c` runs the
@@ -23,8 +23,8 @@ TAPES = ("start", "matrix", "begin", "leave", "solve", "rest", "work", "after")
 
 
 def in_units(length: int, sizes: np.ndarray) -> ca.Function:
-    """Return a function that divides the first entries of a column by their natural units.
-    The units are `sizes`.
+    """Return a CasADi function of a column vector with `length` entries, which divides by natural units.
+    The result of the function is the first len(sizes) entries, each divided by its unit in `sizes`.
     """
     column = ca.SX.sym("column", length)
     return ca.Function("in_units", [column], [column[: len(sizes)] / ca.DM(sizes)])
@@ -59,7 +59,8 @@ def _dense(size: int) -> ca.Sparsity:
 
 
 class Tape(ABC):
-    """Instruction tables that evaluate one momentum balance of a step, with their memory.
+    """Base class of instruction tables that evaluate the momentum balance at the start or end of a step.
+    The class also defines the layout of the array of doubles on which the instructions work.
 
     Subclasses write the tables in `_write`. The class implements `Values`, the interface by which step
     equations are built.
@@ -103,8 +104,8 @@ class Tape(ABC):
 
     @abstractmethod
     def _write(self) -> None:
-        """Write all instruction tables, and set the positions of their inputs and outputs.
-        Each table begins with ``begin(name)``. The positions are the dict `places`.
+        """Write all instruction tables, and set `places`, the dict of their inputs and outputs.
+        A call ``begin(name)`` begins the table of this name.
         """
 
     def begin(self, name: str) -> None:
@@ -148,8 +149,9 @@ class Tape(ABC):
         return total
 
     def _scattered(self, source: ca.Sparsity, target: ca.Sparsity) -> int:
-        """Return the position of the index map from one sparsity pattern to another, -1 if equal.
-        The map gives, for each nonzero of the source, the index of the same entry in the target.
+        """Return the position, in the list `index`, of the map from one sparsity pattern to another.
+        For each nonzero of `source`, the map gives the position of the same entry among the nonzeros of
+        `target`. The result is -1 if the two patterns are equal.
         """
         if source == target:
             return -1
@@ -161,8 +163,8 @@ class Tape(ABC):
         return self._scatters[key]
 
     def stack(self, columns: Sequence[TapeBlock]) -> TapeBlock:
-        """Stack columns into one block of the array.
-        Columns that already belong to another block are copied.
+        """Stack columns into one block of the tape's array of doubles.
+        A column that is an input or output, or already belongs to another block, is copied into the block.
         """
         whole, offset = self.column(sum(c.nnz() for c in columns)), 0
         for column in columns:

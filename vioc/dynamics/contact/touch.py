@@ -45,8 +45,8 @@ class AnyTouch(ABC):
 
     @property
     def single(self) -> bool:
-        """Flag, True if the first impulse has the same name as the contact.
-        Friction of a point under a given load has no impulse of that name.
+        """Flag, True if the first impulse has the name of the contact, without a suffix.
+        It is False for friction of a point under a given load, which has two impulses with suffixes.
         """
         return self.cone.gap or self.rows == 1
 
@@ -58,7 +58,7 @@ class AnyTouch(ABC):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of the quantities that a trajectory has of the contact, such as gap and force."""
+        """Kinds of quantities of the contact that can be read from a trajectory, such as gap and force."""
         kinds = ("gap",) * (self.cone.gap and not self.placed) + ("force",) * self.single
         return kinds + ("friction", "grip") * self.cone.friction
 

@@ -1,1 +1,1 @@
-"""Descriptions of mechanisms: frames, masses and components as immutable data, and their text."""
+"""Immutable data that describe mechanisms: frames, masses and components."""

@@ -69,7 +69,7 @@ def direction(default: Any = dataclasses.MISSING) -> Any:
 
 
 def input_name() -> Any:
-    """Declare a dataclass field that holds the name of an input of the map."""
+    """Declare a dataclass field that holds the name of an input of the mechanism."""
     return field(metadata={"kind": "input"})
 
 
@@ -178,7 +178,7 @@ class Component:
 
     @classmethod
     def arguments(cls) -> tuple[dataclasses.Field, ...]:
-        """Return the component's fields, except its name, in the order of model text."""
+        """Return the component's fields except its name, in the order in which a model text lists them."""
         return tuple(f for f in dataclasses.fields(cls) if f.name != "name")
 
     def given(self) -> list[dataclasses.Field]:
@@ -425,7 +425,8 @@ class Force(Component):
 
 
 class Kinetic(Component):
-    """Kinetic energy 1/2 a (dq/dt)^2 of one variable in addition to the bodies', as of a motor's rotor.
+    """Kinetic energy 1/2 a (dq/dt)^2 of one variable q, in addition to the kinetic energy of the bodies.
+    An example is the energy of a motor's rotor with the inertia a.
 
     Subclasses have the fields `variable` and `inertia` (a).
     """
@@ -434,7 +435,8 @@ class Kinetic(Component):
     inertia: Number
 
     def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Return the first sample at which the inertia is negative, with a message; None if there is none.
+        """Return the index of the first negative inertia, and a message; None if there is none.
+        Parameters in the dict `parameters` may be arrays of samples; the index is that of a sample.
 
         See `Mass.fault`.
         """
@@ -512,12 +514,15 @@ class Inequality(Component):
         return 0.0
 
     def meetings(self, k: Any) -> dict[str, Meeting]:
-        """Return the geometry of each contact of this component, by the suffix that its name has.
+        """Return the geometry of each contact of this component, in a dict.
+        A contact's name is the component's name followed by the contact's key in this dict.
 
-        They are written in the kinematics `k`.
+        The geometry is written in the kinematics `k`.
         """
         raise TypeError(f"{type(self).__name__} must define meetings(k)")
 
     def gaps(self, k: Any) -> dict[str, Any]:
-        """Return the gap, m or rad, of each contact of this component, by the suffix that its name has."""
+        """Return the gap, m or rad, of each contact of this component, in a dict.
+        A contact's name is the component's name followed by the contact's key in this dict.
+        """
         return {suffix: m.gap for suffix, m in self.meetings(k).items() if m.gap is not None}

@@ -381,5 +381,7 @@ def chain(*links: Any) -> Any:
 
 
 def _is_joint(link: object) -> bool:
-    """Return whether an object is a `Joint`, whose module imports this one."""
+    """Return whether an object is a `Joint`, without an import of this class.
+    The module of `Joint` imports this module.
+    """
     return isinstance(link, tuple) and hasattr(link, "length")

@@ -54,7 +54,7 @@ class Mass:
 
     @classmethod
     def box(cls, mass: Number, size: Sequence[float], com: Sequence[Number] = ORIGIN) -> Mass:
-        """Return the mass of a homogeneous box along the frame's axes.
+        """Make the `Mass` of a homogeneous box, whose edges are parallel to the frame's axes.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class Mass:
 
     @classmethod
     def sphere(cls, mass: Number, radius: float, com: Sequence[Number] = ORIGIN) -> Mass:
-        """Return the mass of a homogeneous ball with the given radius, m, and the centre `com`."""
+        """Make the `Mass` of a homogeneous ball with the given radius, m, and its centre at `com`."""
         (r,) = _lengths((radius,), 1, "sphere: radius")
         return cls._solid(mass, (0.4 * r**2,) * 3, com)
 
@@ -82,7 +82,7 @@ class Mass:
         axis: Sequence[float] = (0.0, 0.0, 1.0),
         com: Sequence[Number] = ORIGIN,
     ) -> Mass:
-        """Return the mass of a thin rod along an axis, with no moment of inertia about this axis.
+        """Make the `Mass` of a thin rod, which has no moment of inertia about its axis.
 
         Parameters
         ----------
@@ -104,7 +104,9 @@ class Mass:
 
     @classmethod
     def _solid(cls, mass: Number, squares: Sequence[float], com: Sequence[Number]) -> Mass:
-        """Return a mass with principal moments of inertia from the body's mean `squares`, m^2."""
+        """Make a `Mass` whose entries of the inertia matrix are the mass times given `squares`, m^2.
+        The `squares` are 3 for the diagonal of the matrix, or 6 for all independent entries.
+        """
         number = as_number(mass, "mass")
         return cls(number, tuple(number * float(s) for s in squares), tuple(com))
 
@@ -130,7 +132,8 @@ class Mass:
             raise ModelError(fault[1])
 
     def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Return the first sample with a physically impossible mass or inertia, with a message, or None.
+        """Return the index of the first impossible mass or inertia, and the reason; None if all are possible.
+        The values of parameters may be arrays of samples; the index is that of a sample.
 
         Parameters
         ----------
@@ -199,7 +202,9 @@ class Mass:
 
 
 def _value(number: Number, parameters: Mapping[str, Any]) -> Any:
-    """Return a number, or the value of a parameter: the given one, or else its default."""
+    """Return the value of a number, which may be a parameter.
+    The value of a parameter is taken from the dict `parameters`, or else is the parameter's default.
+    """
     if not isinstance(number, Parameter):
         return float(number)
     return number.of(np.asarray(parameters.get(number.name, number.value), float))

@@ -33,7 +33,7 @@ _Result = TypeVar("_Result")
 
 
 def names_its_joint(make: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Decorate a function that makes a joint, so that the wrong argument ``name=`` gives advice.
+    """Decorate a function that makes a joint, so that the invalid argument ``name=`` raises a clear error.
 
     A call with ``name=`` raises a `ModelError` that points to ``frame=``.
     """
@@ -176,7 +176,7 @@ def helical(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Frame:
-    """Make a screw joint, which rotates by the variable `name`, rad, and advances by the pitch.
+    """Make a screw joint, which rotates by the variable `name`, rad, and advances by `pitch`, m/rad.
 
     Its twist is (pitch axis, axis), with the number `pitch`, m/rad. `vioc.dynamics.terms.pairs.screw` is the
     same joint as frames and a constraint, whose multiplier is the force in the thread.

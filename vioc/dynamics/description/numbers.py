@@ -73,7 +73,7 @@ class Parameter:
         object.__setattr__(self, "factor", _finite(self.factor, f"parameter {self.name!r}: factor"))
 
     def of(self, value: Any) -> Any:
-        """Return a value or symbol of this parameter, times the parameter's constant factor."""
+        """Multiply a value, or a symbol, of this parameter by the parameter's constant factor."""
         return value if self.factor == 1.0 else self.factor * value
 
     def __mul__(self, factor: Any) -> Parameter:
@@ -123,7 +123,9 @@ def K(name: str) -> Variable:
 
 
 def D(name: str) -> Variable:
-    """Declare a dynamic variable, which obeys the equations of motion; a string means the same."""
+    """Declare a dynamic variable, which obeys the equations of motion.
+    A plain string in the place of a variable also declares a dynamic variable.
+    """
     return Variable(name)
 
 

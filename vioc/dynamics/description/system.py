@@ -207,7 +207,9 @@ class System:
 
     @cached_property
     def negative(self) -> dict[int, str]:
-        """Messages about bodies with a negative moment of inertia, as files can have, by frame index."""
+        """Messages about bodies with a negative moment of inertia, by frame index.
+        Only bodies that were read from robot files can have negative moments of inertia.
+        """
         messages = {}
         for i, node in enumerate(self.nodes):
             mass = node.frame.mass
@@ -329,7 +331,9 @@ class System:
         return result
 
     def _bodies_by_parameter(self) -> dict[str, list[tuple[str, Any]]]:
-        """Return for each parameter the masses and inertias that depend on it, with labels."""
+        """Return, for each parameter, the masses and rotor inertias that depend on it.
+        Each of them comes with a label of its frame or component, for messages.
+        """
         bodies: dict[str, list[tuple[str, Any]]] = {}
         owners = [(f"frame {_where(self.nodes, i)}", n.frame.mass) for i, n in enumerate(self.nodes)]
         for where, body in [*owners, *((c.label(), c) for c in self.kinetic)]:

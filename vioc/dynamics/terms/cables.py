@@ -19,7 +19,8 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class BendingSpring(Potential):
-    """Spring between two frames with the energy 1/2 phi' diag(k) phi of their relative rotation phi.
+    """Spring between two frames, with an energy that is quadratic in their relative rotation phi.
+    The energy is 1/2 sum_i k_i phi_i^2 with the three stiffnesses k_i.
 
     phi lies along the axis of the relative rotation R = R1' R2 and has the length 2 tan(angle/2), so that V
     is smooth up to half a turn. At a far end of a cable the spring is a clamp (`Cable.attach`).
@@ -61,7 +62,7 @@ class _Hinge(Component):
             )
 
     def _axes(self, system: Any) -> Iterator[str]:
-        """Yield the axes "x", "y", "z" of the hinge's rotations, in the order of the tree.
+        """Yield the axes ("x", "y" or "z") of the hinge's three rotations, from parent frame to child frame.
 
         They end at the first frame that is not the child of the previous one.
         """
@@ -76,7 +77,7 @@ class _Hinge(Component):
             yield kind[1].lower()
 
     def strain(self, k: Any) -> list[Any]:
-        """Return the rotation vector (3,) of the hinge's three angles, with an error of third order."""
+        """Return the hinge's rotation vector (3,), with an error of third order in the three angles."""
         order, (a, b, c) = "".join(self._axes(k.system)), map(k.q, self.variables)
         half = 0.5 if order in "xyzxy" else -0.5
         along = a + half * b * c, b - half * a * c, c + half * a * b
@@ -85,8 +86,8 @@ class _Hinge(Component):
 
 @dataclass(frozen=True, repr=False)
 class HingeSpring(_Hinge, Potential):
-    """Spring of a hinge with three rotation angles: V = 1/2 phi' diag(k) phi.
-    phi is the hinge's rotation vector, k (3,) are the stiffnesses.
+    """Spring of a hinge with three rotation angles.
+    Its energy is 1/2 sum_i k_i phi_i^2, with three stiffnesses k_i and the hinge's rotation vector phi.
 
     phi is the rotation vector up to terms of third order: with angles a, b and c of frames that rotate about
     x, then y, then z
@@ -145,10 +146,12 @@ class Way(NamedTuple):
 
 
 def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2: str) -> Way:
-    """Return the path of a string between two points over a sheave.
+    """Return the path of a string over a sheave, from the origin of frame1 to the origin of frame2.
+    The frame `sheave` is at the sheave's centre; `axis` is the axis about which the sheave turns, in this
+    frame.
 
-    It runs counter-clockwise about the sheave's axis. The path is straight if that line does not meet the
-    sheave.
+    The path runs counter-clockwise about the sheave's axis. It is straight if the line between the two
+    origins does not meet the sheave.
     """
     a = in_world(k, axis, sheave)
     a = a / ca.sqrt(ca.sumsqr(a))
@@ -228,7 +231,7 @@ class _Along(RateForce):
             )
 
     def _bodies(self, system: Any) -> Iterator[tuple[int, Mass]]:
-        """Yield index and mass of each frame with mass, on the chain from `last` up to `first`.
+        """Yield the index and mass of each frame with mass, from the frame `last` up to its ancestor `first`.
 
         There are none if `first` is not an ancestor of `last`.
         """
@@ -244,7 +247,7 @@ class _Along(RateForce):
                 yield j, mass
 
     def dissipation(self, k: Any, i: int, mass: Mass) -> Any:
-        """Return Rayleigh's dissipation function of one body, W, which is quadratic in its velocities."""
+        """Return Rayleigh's dissipation function of one body, which is quadratic in the body's velocities."""
         raise TypeError(f"{type(self).__name__} must define dissipation")
 
     def by_rates(self, k: Any) -> ca.SX:

@@ -18,7 +18,8 @@ _Y = (0.0, 1.0, 0.0)
 
 
 class _Rope:
-    """Base class of components of a rope over a drum, which computes the tensions of its two spans.
+    """Base class of potentials and forces of an elastic rope over a drum.
+    The class computes the tensions of the rope's two free spans.
 
     Subclasses have the fields frame1, frame2, sheave, radius, axis, slip, length and stiffness.
     """

@@ -61,7 +61,7 @@ class Plane(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """Surface of a terrain z = h(x, y), with a function of its height and slopes.
+    """Surface z = h(x, y) of a terrain, stored as a CasADi function that returns h and its slopes.
 
     The function returns h and its two slopes; the free region is z >= h.
     """
@@ -93,16 +93,18 @@ class Shape:
         raise NotImplementedError
 
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
-        """Return the shape's numbers in the axes of a body, in which the shape's frame has the pose (R, p).
-
-        The shape's frame has the pose (R, p) in the body.
+        """Return the numbers that define the shape, transformed from the shape's frame to its body's axes.
+        The rotation R and the position p are the pose of the shape's frame in the body. The function `number`
+        replaces declared parameters by their symbols.
         """
         raise NotImplementedError
 
     def at(self, row: tuple, R: Matrix, p: Vector) -> Any:
-        """Return the shape in world axes, given its numbers in the body's axes and the body's pose.
+        """Return the shape in world axes.
+        The tuple `row` has the numbers that define the shape in the axes of its body; R and p are the body's
+        rotation and position in the world.
 
-        `row` is a result of `placed`.
+        The tuple is a result of `placed`.
         """
         raise NotImplementedError
 
@@ -368,7 +370,8 @@ class HalfSpace:
 
 @dataclass(frozen=True)
 class Ground(Shape):
-    """Half-space that a frame carries: all points with n . x >= offset, for any length of n.
+    """Half-space that a frame carries, as the ground: all points x with n . x >= offset.
+    Here n is the unit vector of the field `normal`, which may have any length.
 
     The numbers may be parameters.
     """
@@ -420,7 +423,9 @@ def _triple(numbers: Sequence[Number], default: Vector3) -> Vector3:
 
 
 def _total(terms: Sequence[Number]) -> Number:
-    """Return the sum of numbers, in which a parameter may be added only to zeros."""
+    """Return the sum of several numbers, which may be declared parameters.
+    If one number is a parameter and another number is not 0, a `ModelError` is raised.
+    """
     terms = [t for t in terms if isinstance(t, Parameter) or t]
     if len(terms) == 1:
         return terms[0]

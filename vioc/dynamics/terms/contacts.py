@@ -57,9 +57,10 @@ class FrictionContact(Inequality):
     cone: str
 
     def parts(self) -> dict[str, Part]:
-        """Return the pairs of shapes that can touch, by the suffix of each contact's name.
+        """Return the pairs of shapes that can touch, one pair for each contact of this component.
+        A contact's name is the component's name followed by the key of its pair.
 
-        Each is (frame, shape, frame, shape).
+        Each pair is (frame, shape, frame, shape).
         """
         raise TypeError(f"{type(self).__name__} must define parts()")
 

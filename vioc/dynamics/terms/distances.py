@@ -106,10 +106,9 @@ def _on_flat(body: OrientedBox | PosedHull, ball: RoundedSegment) -> Met:
 
 
 def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any]:
-    """Return the height of a point above the nearer of a box's two faces, for each of the three axes.
-    The largest and the median of the three heights follow.
-
-    Each axis has one height, above the nearer of its two faces.
+    """Return three heights of a point, one for each axis of a box, then their largest and their median.
+    A height is the distance from the plane of the nearer of the two faces perpendicular to the axis. It is
+    negative if the point is between the two planes.
     """
     over = [ca.fabs(x) - h for x, h in zip(place, block.half, strict=True)]
     most = ca.fmax(ca.fmax(over[0], over[1]), over[2])
@@ -118,9 +117,9 @@ def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any
 
 
 def _chosen(over: list[Any], most: Any) -> tuple[Any, Any, Any]:
-    """Return a flag for each axis of a box, true only for the first axis with the largest height.
-
-    Each flag belongs to an axis of a box.
+    """Return a flag for each of the three axes of a box, True only for the axis with the largest height.
+    The heights `over` are those of a point above the box's faces; `most` is the largest of the three. The
+    first of equal heights counts.
     """
     first = over[0] >= most
     second = ca.logic_and(ca.logic_not(first), over[1] >= most)
@@ -148,9 +147,10 @@ def _in_axes(body: OrientedBox | PosedHull, d: Vector) -> Vector:
 
 
 def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any:
-    """Return the coordinate in [-1, 1], along a capsule's axis, of one of its three contact spheres.
+    """Return where one of a capsule's three contact spheres lies on its axis, as a coordinate in [-1, 1].
+    A capsule touches a box or a convex hull with three spheres; `rod.place` (0, 1 or 2) selects one of them.
 
-    The coordinate s is in [-1, 1]; `body` is the box or hull that the capsule touches.
+    The argument `body` is the box or hull that the capsule touches.
     """
     assert rod.half is not None
     place, e = _in_axes(body, vec.sub(rod.center, body.center)), _in_axes(body, rod.half)
@@ -160,7 +160,8 @@ def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any
 
 
 def _place_by_block(block: OrientedBox, place: Vector, e: Vector, which: int) -> Any:
-    """Return the coordinate, along a capsule's axis, of one of its three contact spheres with a box.
+    """Return where one of the three spheres with which a capsule touches a box lies on the capsule's axis.
+    The result is a coordinate in [-1, 1]; the index `which` (0, 1 or 2) selects the sphere.
 
     The coordinate s is that of docs/maths/contact.md (P4).
     """

@@ -1,4 +1,4 @@
-"""Coulomb friction with a given load, in joints and of points that slide on a plane.
+"""Coulomb friction with a given largest force, in joints and at points that slide on a plane.
 
 `ContactVI` and `MaximalVI` solve it by the cones of contacts: docs/maths/contact.md, "Friction of a given
 load".

@@ -101,9 +101,10 @@ def over(hull: Facets, at: Vector) -> tuple[Any, Vector]:
 
 
 def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> Any:
-    """Return the coordinate, along a capsule's axis, of one of its three contact spheres with a hull.
+    """Return where one of the three spheres with which a capsule touches a hull lies on the capsule's axis.
+    The result is a coordinate in [-1, 1]; the index `place` (0, 1 or 2) selects the sphere.
 
-    The coordinate s of docs/maths/contact.md (P8) is in [-1, 1]; `place` selects one of three spheres.
+    The coordinate is s of docs/maths/contact.md (P8).
     """
     nearest = _nearest(hull, middle, half)
     at = vec.add(middle, vec.scale(nearest, half))
@@ -121,7 +122,8 @@ def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> 
 
 
 def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> Any:
-    """Return the coordinate in [-1, 1], along a capsule's axis, of one of its three contact spheres.
+    """Return where one of a capsule's three contact spheres lies on its axis, as a coordinate in [-1, 1].
+    The index `place` (0, 1 or 2) selects the sphere.
 
     The first two are at the ends of the part of the segment above a face, the third is between them. If no
     part is over a face, the ends are those of the segment. The third point is the middle of the two, or, if
@@ -136,8 +138,8 @@ def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> An
 
 
 def _highest(hull: Facets, at: Vector) -> tuple[Any, Vector, Any]:
-    """Return the largest height of a point above the hull's face planes, with the normal of this plane.
-    The third result is the distance of the point beyond the edges of the face.
+    """Return the largest height of a point above the face planes of a hull, and that plane's normal.
+    The third result is how far the point is outside the edges of the face in this plane, negative inside.
     """
     most, n, beside = ca.SX(-np.inf), vec.ZERO, ca.SX(0.0)
     for normal, level, (m, levels) in zip(hull.normals.tolist(), hull.levels, hull.rims, strict=True):
@@ -180,7 +182,8 @@ def _nearest(hull: Facets, middle: Vector, half: Vector) -> Any:
 
 
 def _clipped(normals: np.ndarray, levels: np.ndarray, middle: Vector, half: Vector, length: Any):
-    """Return the interval of coordinates in [-1, 1] in which a segment lies behind all given planes.
+    """Return the part of a segment that lies behind all given planes, as an interval of coordinates.
+    A point x is behind a plane if normal . x <= level. The coordinate is -1 and 1 at the ends of the segment.
 
     The interval is empty if it begins after it ends.
     """

@@ -13,16 +13,13 @@ from vioc.dynamics.description.numbers import Number
 
 
 class RateForce(Force):
-    """Base class of forces that are defined by their generalized force on all rates of variables.
+    """Base class of forces that are defined by one vector of generalized forces on all variables.
 
     The power is f . v_vector.
     """
 
     def by_rates(self, k: Any) -> ca.SX:
-        """Return the generalized force on each rate, in the order of the rates `k.v_vector`.
-
-        The rates are `k.v_vector`.
-        """
+        """Return the generalized forces on all configuration variables, in the order of `k.v_vector`."""
         raise TypeError(f"{type(self).__name__} must define by_rates(k)")
 
     def generalized(self, k: Any) -> dict[str, Any]:

@@ -66,7 +66,8 @@ def mass_center(k: Any, frame: str) -> tuple[Any, ca.SX]:
 
 @dataclass(frozen=True, repr=False)
 class MassGravity(Potential):
-    """Potential of uniform gravity on one mass, in addition to that of any `Gravity` ([T] (30)).
+    """Potential of uniform gravity on one mass ([T] (30)).
+    If the system has `Gravity` components, which act on all masses, they also act on this one.
 
     V = -m g . p.
 

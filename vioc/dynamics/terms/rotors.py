@@ -13,7 +13,7 @@ from vioc.errors import ModelError
 @dataclass(frozen=True, repr=False)
 class RotorInertia(Kinetic):
     """Kinetic energy T = 1/2 a (dq/dt)^2 of a rotor behind a gear, with a = n^2 J.
-    n is the gear ratio and J the rotor's moment of inertia.
+    q is the joint variable, n the gear ratio and J the rotor's moment of inertia.
 
     The rotor turns n times as fast as its joint. Its motion with the links before its joint is neglected
     (its mass belongs to the link that carries it): terms of order n and lower of its inertia. In MJCF this

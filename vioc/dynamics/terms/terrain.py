@@ -1,4 +1,4 @@
-"""Terrain, which is uneven ground with a height over the world's x and y."""
+"""Terrain: uneven ground whose height is a function of the world coordinates x and y."""
 
 from __future__ import annotations
 
@@ -134,7 +134,9 @@ class SplineGrid:
 
 
 def _bump(s: Any) -> Any:
-    """Return the uniform cubic B-spline at the distance s from its centre, scaled to 4/6 at s = 0."""
+    """Return the value of the uniform cubic B-spline, which is 4/6 at its centre.
+    The argument s is the distance from the centre, divided by the grid spacing.
+    """
     a = ca.fabs(s)
     near, far = 4 / 6 - a * a + 0.5 * a**3, ca.fmax(2 - a, 0.0) ** 3 / 6
     return ca.if_else(a < 1, near, far)

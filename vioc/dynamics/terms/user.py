@@ -31,7 +31,9 @@ from vioc.errors import ModelError
 
 
 class _Guarded:
-    """Symbolic kinematics for users' functions, in which unknown names raise `ModelError`."""
+    """Symbolic kinematics, as passed to users' functions.
+    A `ModelError` is raised if a user's function asks for an undeclared input or parameter.
+    """
 
     def __init__(self, k: Any, term: Any):
         self._k, self._term = k, term
@@ -103,7 +105,9 @@ def _label(term: Component, function: Any) -> str:
 
 
 def called(term: Any, k: Any) -> ca.SX:
-    """Return the scalar expression that a component's user function gives for the kinematics `k`."""
+    """Return the scalar expression that the user's function of the component `term` returns for `k`.
+    The argument `k` is the symbolic kinematics of the mechanism.
+    """
     return _scalar(_call(term, k), _label(term, term.function))
 
 

@@ -77,7 +77,7 @@ class _WrenchForce(RateForce):
 
 @dataclass(frozen=True, repr=False)
 class Wrench(_WrenchForce):
-    """Constant force and moment on a frame, in a choice of axes.
+    """Constant force and moment on a frame, given in the body's axes or in the world's axes.
 
     Parameters
     ----------
