@@ -68,7 +68,9 @@ class ManyProgram:
 
     @cached_property
     def source(self) -> str | None:
-        """C code of the program, or None if vector code does not support the map's step."""
+        """C code of the program, which advances several rollouts at once by SIMD.
+        None if this code cannot contain some operation of the map's step.
+        """
         with Progress("building functions"):
             return self._written()
 

@@ -319,8 +319,8 @@ def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) 
 
 
 def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
-    """Return a function of residuals that are zero at an equilibrium.
-    Return also the number of constraint multipliers among its variables.
+    """Return a function that computes residuals, which are zero at an equilibrium.
+    Its variables are state, inputs and constraint multipliers; return also the number of these multipliers.
 
     The function of w = (x, u[, multipliers]) returns residuals and their Jacobian by the error of w.
     """

@@ -91,7 +91,9 @@ class Unknowns:
         self._read_start(initial)
 
     def _read_start(self, initial: Any) -> None:
-        """Divide the first state into given and free components, and set its conditions."""
+        """Divide the trajectory's first state into given and free components.
+        The conditions on the first state become constraints at the start.
+        """
         f, names = self.f, self.f.state_names
         self.free_start = isinstance(initial, Mapping)
         self.known = {} if initial is None else end_values(f, initial, "initial")

@@ -223,7 +223,9 @@ def _with_ground(item: object) -> TypeGuard[Contact | PairContact]:
 
 
 def _of_solids(item: PairContact) -> bool:
-    """Return whether a contact is between bounded shapes, other than two centred spheres."""
+    """Return whether a contact is between two bounded shapes.
+    Two spheres that are both centred at the origins of their frames do not count; `_of_spheres` has them.
+    """
     return not (_of_spheres(item) or isinstance(item.shape1, Terrain))
 
 

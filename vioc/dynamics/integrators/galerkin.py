@@ -173,7 +173,7 @@ class GalerkinVI(MechanicalMap):
 
     @property
     def _converged(self) -> float:
-        """Size of the last correction at which the iteration of a step stops."""
+        """Tolerance of the iteration of a step, which stops if the norm of its correction is smaller."""
         return max(CONVERGED * self.tolerance, ROUNDING) * float(np.sqrt(self.stages * self.nd))
 
     @property

@@ -117,9 +117,10 @@ class Tensor:
                         H[row + column][:, equations, to_row, to_column] += block[..., r, c]
 
     def _blocks(self, steps: Steps, first: TreeFirstOrder) -> list[Block]:
-        """Return the Hessians of forces, potentials and constraints in the equations of N steps.
-        Forces and potentials are in the momentum balance and the next momentum, constraints in the momentum
-        balance and the constraint equations. Kinetic energy and gravity are not included.
+        """Return the Hessians of the forces, potentials and constraints of N steps.
+        Forces and potentials occur in two equations of a step, for the momentum balance and for the next
+        momentum; constraints occur in the momentum balance and in the constraint equations. The kinetic
+        energy and gravity are not included.
         """
         s, f = self._structured, self._structured.f
         nq, nd, nm, n, theta = f.nq, f.nd, f.nm, len(steps), first.args[4]
