@@ -494,7 +494,9 @@ class Cost:
         return running, [x[n], *zeros, theta, np.zeros(1), reference[n]]
 
     def reference_rows(self, n: int) -> np.ndarray:
-        """Return the values of all references for a trajectory of n steps, (n+1, reference_size)."""
+        """Return the values of all references for a trajectory of n steps.
+        The shape is (n+1, reference_size).
+        """
         if self._stacked is None or len(self._stacked) != n + 1:
             columns = []
             for values, ends in zip(self._references, self._ends, strict=True):

@@ -97,11 +97,11 @@ class Stencil:
         return min((e.k for e in entries if not e.fixed), default=0)
 
     def index(self, samples: np.ndarray) -> np.ndarray:
-        """Return the indices of the stencil's variables in the program, for each given sample."""
+        """Return the program's indices of the stencil's variables at each sample."""
         return _rows_at(self._unknowns, samples)
 
     def given_index(self, samples: np.ndarray) -> np.ndarray:
-        """Return the indices of the stencil's parameters in the program, for each given sample."""
+        """Return the program's indices of the stencil's parameters at each sample."""
         return _rows_at(self._given, samples)
 
 
