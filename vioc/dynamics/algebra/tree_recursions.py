@@ -133,7 +133,9 @@ def _point(m: Any, c: Vector) -> Matrix:
 
 @dataclass(frozen=True)
 class FirstDerivatives:
-    """First derivatives of L = T - V_gravity by q and v, with intermediate results of the recursion.
+    """First derivatives of the Lagrangian L = T - V_gravity with respect to q and v.
+    T is the kinetic energy and V_gravity the potential energy of gravity. The object also stores intermediate
+    results of the recursion.
 
     Second derivatives reuse the intermediate results.
 
@@ -157,7 +159,8 @@ class FirstDerivatives:
 
 
 def first_derivatives(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> FirstDerivatives:
-    """Compute the kinetic energy T and the gradients of L by q and v, in two passes over the tree.
+    """Compute the kinetic energy T, and the gradients of the Lagrangian L.
+    The gradients are those with respect to q and v, from two passes over the tree of links.
 
     Forward: V_i = Ad(X_i^-1) V_parent + S_i v_i; backward: P_i, W_i summed over the subtree.
     dL/dv_i = S_i . P_i and dL/dq_i = S_i . (ad(V_i)^T P_i + W_i).
@@ -214,8 +217,9 @@ def _forward(
 def _backward(
     pose: tuple[Matrix, Vector], S: Wrench, state: State, P: Wrench, W: Wrench, P_up: Wrench, W_up: Wrench
 ) -> tuple[Any, Any, Wrench, Wrench]:
-    """Return derivatives dL/dv and dL/dq by a joint's velocity v and variable q, and two wrenches.
-    The wrenches are P_up and W_up of the parent, plus the momentum P and the weight W of the link.
+    """Return the derivatives of the Lagrangian with respect to a joint, and two wrenches.
+    They are dL/dv and dL/dq for the joint's velocity v and variable q. The wrenches are P_up and W_up of the
+    parent, plus the momentum P and the weight W of the link.
     """
     turn = ad_transposed(state[0], state[1], *P)
     momentum, weight = carried(pose, P), carried(pose, W)
@@ -241,7 +245,8 @@ def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
 
 @dataclass(frozen=True)
 class SecondDerivatives:
-    """Second derivatives of the Lagrangian by q and v, as nested lists (n x n).
+    """Second derivatives of the Lagrangian with respect to q and v, as nested lists.
+    Each nested list is an n x n matrix.
 
     In vq the rows are v, the columns q.
     """
@@ -299,7 +304,8 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Return the second derivatives of L by the variables of a link and of one of its ancestors.
+    """Return second derivatives of the Lagrangian L for a link and one of its ancestors.
+    One derivative is with respect to the joint variable of the link, the other to that of the ancestor.
     Return also the link's wrenches F, y, z, transformed from the ancestor's axes to those of its parent.
 
     The derivatives are the products S.F, Sd.F, S.y, Sd.y + S.z.

@@ -1,4 +1,4 @@
-"""Programs that compute rollouts of maps with contact."""
+"""Programs that compute rollouts of one-step maps with contact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vioc.maps.kernel import KernelMap
 
 
 class Rollouts(Program):
-    """Base class of programs that compute rollouts and independent steps of a map."""
+    """Base class of programs that compute rollouts and single steps of a one-step map."""
 
     @abstractmethod
     def rollout(self, x, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:
