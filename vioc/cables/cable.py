@@ -72,7 +72,7 @@ class Cable(tuple):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of the cable's nodes, which are the frames at the ends of its segments.
+        """Names of the cable's nodes, which are frames at the ends of its segments.
         Node i has the cable's name followed by "-i". Node 0 is at the cable's start.
         """
         return tuple(f"{self.name}-{i}" for i in range(self.segments + 1))

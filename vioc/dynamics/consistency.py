@@ -144,7 +144,7 @@ def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tupl
 
 
 def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters: float) -> np.ndarray:
-    """Return the constraint Jacobian Dh(q), (m, nd), with negligible rows set to zero.
+    """Return the constraint Jacobian Dh(q), (m, nd), with negligible rows set to 0.
     A row is negligible if the magnitude of each entry is at most `share` times the magnitude of the terms
     that cancel in the entry.
 

@@ -78,7 +78,7 @@ class Lagrangian:
 
     @cached_property
     def first(self) -> recursions.FirstDerivatives:
-        """First derivatives of the kinetic energy minus the potential energy of gravity.
+        """First derivatives of the kinetic energy minus the potential of gravity.
         The derivatives are with respect to the configuration q and the rates v.
         """
         gravity: Any = vec.ZERO

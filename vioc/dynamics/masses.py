@@ -82,7 +82,7 @@ def check_mass_matrix(system: System) -> None:
 
 
 def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nearly: bool = False) -> str:
-    """Return an error message if the mass matrix at q (nq,) is not positive definite.
+    """Return an error message if the mass matrix at q is not positive definite.
     If `nearly` is True, return a message also if negative moments of inertia reduce the kinetic energy of a
     motion by more than half. Otherwise, return "".
 

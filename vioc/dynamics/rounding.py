@@ -1,4 +1,4 @@
-"""Magnitudes of terms that cancel in constraints, as scales of rounding errors.
+"""Magnitudes of terms that cancel in constraints, to estimate rounding errors.
 
 Maths: docs/maths/midpoint.md, "Redundant constraints".
 """

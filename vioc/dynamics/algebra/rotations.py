@@ -98,7 +98,7 @@ def turned(q: Quaternion, a: Vector) -> Vector:
 
 
 def slope(w: Vector, dt: Any) -> Matrix:
-    """Return the derivative of an orientation with respect to an angular velocity w.
+    """Return the derivative of an orientation with respect to angular velocity w.
     The orientation is that of a body after it has rotated with the constant angular velocity w for the time
     dt. The matrix maps a change of w to a rotation vector in the axes of the body after dt.
 

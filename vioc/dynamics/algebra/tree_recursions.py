@@ -133,8 +133,8 @@ def _point(m: Any, c: Vector) -> Matrix:
 
 @dataclass(frozen=True)
 class FirstDerivatives:
-    """First derivatives of the Lagrangian L = T - V_gravity with respect to q and v.
-    T is the kinetic energy and V_gravity the potential energy of gravity. The object also stores intermediate
+    """First derivatives of the Lagrangian L with respect to q and v.
+    L is the kinetic energy T minus the potential energy of gravity. The object also stores intermediate
     results of the recursion.
 
     Second derivatives reuse the intermediate results.
@@ -217,9 +217,9 @@ def _forward(
 def _backward(
     pose: tuple[Matrix, Vector], S: Wrench, state: State, P: Wrench, W: Wrench, P_up: Wrench, W_up: Wrench
 ) -> tuple[Any, Any, Wrench, Wrench]:
-    """Return the derivatives of the Lagrangian with respect to a joint, and two wrenches.
-    They are dL/dv and dL/dq for the joint's velocity v and variable q. The wrenches are P_up and W_up of the
-    parent, plus the momentum P and the weight W of the link.
+    """Return derivatives of the Lagrangian with respect to a joint, and wrenches.
+    They are dL/dv and dL/dq for the joint's velocity v and variable q. The two wrenches are P_up and W_up of
+    the parent, plus the momentum P and the weight W of the link.
     """
     turn = ad_transposed(state[0], state[1], *P)
     momentum, weight = carried(pose, P), carried(pose, W)
@@ -245,8 +245,8 @@ def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
 
 @dataclass(frozen=True)
 class SecondDerivatives:
-    """Second derivatives of the Lagrangian with respect to q and v, as nested lists.
-    Each nested list is an n x n matrix.
+    """Second derivatives of the Lagrangian with respect to q and v.
+    Each field is a nested list that represents an n x n matrix.
 
     In vq the rows are v, the columns q.
     """
@@ -304,9 +304,10 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Return second derivatives of the Lagrangian L for a link and one of its ancestors.
-    One derivative is with respect to the joint variable of the link, the other to that of the ancestor.
-    Return also the link's wrenches F, y, z, transformed from the ancestor's axes to those of its parent.
+    """Return second derivatives of the Lagrangian for a link and an ancestor.
+    One derivative is with respect to the joint variable of the link, the other with respect to that of the
+    ancestor. Return also the link's wrenches F, y, z, transformed from the ancestor's axes to those of its
+    parent.
 
     The derivatives are the products S.F, Sd.F, S.y, Sd.y + S.z.
     """

@@ -223,16 +223,16 @@ def _with_ground(item: object) -> TypeGuard[Contact | PairContact]:
 
 
 def _of_solids(item: PairContact) -> bool:
-    """Return whether a contact is between bounded shapes that `crossed_shapes` tests.
-    Contacts with a terrain are not tested there, nor those of two spheres that are both centred at the
-    origins of their frames.
+    """Return whether a contact is between bounded shapes for `crossed_shapes`.
+    Contacts with a terrain do not count, nor those of two spheres that are both centred at the origins of
+    their frames, which `crossed_spheres` tests.
     """
     return not (_of_spheres(item) or isinstance(item.shape1, Terrain))
 
 
 def _of_spheres(item: PairContact) -> bool:
-    """Return whether a contact is between two spheres with centres at frame origins.
-    The origin of each sphere's frame must be the centre of the sphere.
+    """Return whether a contact is between two spheres centred at frame origins.
+    The centre of each sphere must be the origin of the frame that carries the sphere.
     """
     shapes = item.shape1, item.shape2
     return all(isinstance(s, Sphere) and not any(map(float, s.center)) for s in shapes)

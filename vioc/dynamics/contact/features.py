@@ -255,7 +255,7 @@ def _on_edges(own, parts, corners, axes, axis, width, R, x, bodies):
 
 
 def _rows(own, sides, normal, k, used, R, x, bodies):
-    """Transform contact points and normals from world axes to the axes of their bodies.
+    """Transform contact points and normals from world axes to bodies' axes.
     The result has one row of numbers for each contact point. Where the mask `used` is False, all numbers of
     the row have the value OFF.
     """

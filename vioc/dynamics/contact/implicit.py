@@ -76,10 +76,10 @@ class Normals:
         return corrected
 
     def sharp(self, slopes: np.ndarray, unknowns: np.ndarray, kappa: float) -> np.ndarray:
-        """Return Jacobians (N, n, n) of the residuals of N steps, more accurate than `slopes`.
-        In each Jacobian, the derivative of s gamma with respect to the normal impulse gamma, where s is the
-        gap rate, is replaced by kappa/gamma. This is its value at the solution; kappa is the barrier
-        parameter.
+        """Return more accurate Jacobians (N, n, n) of the residuals of N steps.
+        In each of the Jacobians `slopes`, the derivative of s gamma with respect to the normal impulse gamma,
+        where s is the gap rate, is replaced by kappa/gamma. This is its value at the solution; kappa is the
+        barrier parameter.
         """
         exact, gamma = slopes.copy(), unknowns[:, self._rows]
         known = exact[:, self._rows, self._rows]

@@ -287,7 +287,7 @@ class InteriorPoint:
         return solution if work <= GAIN * energy or not self._judges else solution._replace(error=np.inf)
 
     def _relax(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Solve the momentum balance repeatedly, with friction limits that are constant.
+        """Solve the momentum balance repeatedly, with constant friction limits.
         In each solution, friction is bounded by the normal impulses of the previous solution. When the normal
         impulses agree with the previous ones, the original problem is solved from this solution.
         """

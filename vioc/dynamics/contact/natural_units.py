@@ -1,4 +1,4 @@
-"""Natural units of a mechanism, by which residuals of steps with contact are scaled."""
+"""Natural units of a mechanism, as scales of residuals of steps with contact."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NaturalUnits:
         return self.length / abs(dt)
 
     def extent(self, coordinates: np.ndarray) -> float:
-        """Return 1 plus the largest magnitude of the coordinates (nv,) in natural units.
+        """Return 1 plus the largest magnitude of coordinates (nv,) in natural units.
         Residuals of the coordinates are relative to this number.
         """
         return 1 + float(np.abs(coordinates / self.sizes).max(initial=0.0))

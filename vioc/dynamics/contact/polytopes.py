@@ -111,7 +111,7 @@ def check_numbers(where: str, item: Inequality, shape: Shape) -> None:
 
 
 def placed(poses: list[tuple[Vector, Matrix]], data: list[Any]) -> tuple[Any, Vector, Vector, Any]:
-    """Return the gap, normal, position and flag of one contact point of two polytopes.
+    """Return the gap, normal, position and flag of a contact point of polytopes.
     Each of the `poses` of the two bodies is a position and a rotation matrix. The list `data` has the numbers
     that define the contact point in the axes of the bodies. The flag is 0 if `data` defines no contact point,
     and 1 otherwise.

@@ -13,7 +13,9 @@ from vioc.maps.kernel import KernelMap
 
 
 class Rollouts(Program):
-    """Base class of programs that compute rollouts and single steps of a one-step map."""
+    """Base class of programs that compute rollouts of one-step maps.
+    The programs also compute independent single steps.
+    """
 
     @abstractmethod
     def rollout(self, x, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:

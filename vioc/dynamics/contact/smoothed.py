@@ -58,7 +58,7 @@ class SmoothedMap(KernelMap):
     @property
     @abstractmethod
     def meetings(self) -> Sequence[AnyTouch]:
-        """Contacts and joint limits of the system, in the order of the result of `gaps`.
+        """Contacts and joint limits of the system, in the order of `gaps`.
         In this order, the contact points of one pair of polytopes follow one another.
         """
 
@@ -103,7 +103,9 @@ class SmoothedMap(KernelMap):
 
     @cached_property
     def placed(self) -> np.ndarray:
-        """Mask of all contacts and joint limits, True for contact points of boxes and hulls."""
+        """Mask of contacts and joint limits, True for contacts of boxes and hulls.
+        There is one entry for each contact point and each joint limit.
+        """
         return np.array([t.placed for t in self.meetings], bool)
 
     @cached_property

@@ -104,9 +104,9 @@ class Tape(ABC):
 
     @abstractmethod
     def _write(self) -> None:
-        """Write all instruction tables, and the dict `places` of their inputs and outputs.
-        The dict has, by name, the blocks of memory of the inputs and outputs. A call ``begin(name)`` begins
-        the table of this name.
+        """Write all instruction tables, and the dict of their inputs and outputs.
+        The dict `places` has, by name, the blocks of memory of the inputs and outputs. A call ``begin(name)``
+        begins the table of this name.
         """
 
     def begin(self, name: str) -> None:

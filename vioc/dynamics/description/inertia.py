@@ -224,7 +224,7 @@ def _of_matrix(rows: tuple) -> tuple[Number, ...]:
 
 
 def _lengths(values: object, count: int, what: str) -> list[float]:
-    """Convert a number, or a sequence of `count` numbers, to a list of lengths in m.
+    """Convert a number, or `count` numbers, to a list of lengths in m.
     Raise `ModelError` if there are not `count` numbers, or one is not positive.
     """
     lengths = [float(v) for v in as_numbers(values, count, what)]

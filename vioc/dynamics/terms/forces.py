@@ -13,7 +13,7 @@ from vioc.dynamics.description.numbers import Number
 
 
 class RateForce(Force):
-    """Base class of forces whose method `by_rates` computes all generalized forces.
+    """Base class of forces that a method `by_rates` computes for all variables.
 
     The power is f . v_vector.
     """
