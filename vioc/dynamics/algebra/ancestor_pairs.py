@@ -59,7 +59,7 @@ class AncestorPairs:
 
     @cached_property
     def masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Two masks (nq, nq) of pairs of variables, of which one moves the other's link.
+        """Two masks (nq, nq) of the pairs of a variable and a link that it moves.
         An entry is 1 if the variable of its row moves the link of the variable of its column.
 
         An entry is 1 if the row's variable is an ancestor of the column's. The diagonal is 1 in the first

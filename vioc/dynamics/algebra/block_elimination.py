@@ -76,7 +76,8 @@ class Expressions:
 
 
 def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return for each node its neighbours that are eliminated later, with those that fill-in adds.
+    """Return, for each node, its neighbours that are eliminated later.
+    The neighbours include those that fill-in adds.
 
     A parent inherits the neighbours of its children: N(k) of docs/maths/graph_ldu.md.
     """

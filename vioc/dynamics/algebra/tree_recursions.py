@@ -257,7 +257,8 @@ class SecondDerivatives:
 
 
 def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
-    """Compute the second derivatives of L, which are nonzero only for a link and its ancestors.
+    """Compute the second derivatives of the Lagrangian L of a tree of links.
+    They are nonzero only for a link and its ancestors.
 
     All other pairs are zero. With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation
     z of link j, transformed to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j
@@ -287,7 +288,8 @@ def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
 def _own_wrenches(
     composite: Composite, S: Wrench, state: State, momentum: Wrench
 ) -> tuple[Wrench, Wrench, Wrench]:
-    """Return three wrenches F, y, z of a link, whose products with twists are second derivatives of L.
+    """Return three wrenches F, y, z of a link, which define second derivatives.
+    Products of these wrenches with twists are second derivatives of the Lagrangian.
 
     They are F, y and z of `second_derivatives`.
     """
@@ -317,7 +319,7 @@ def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y:
 
 
 def mass_matrix(links: list[Link], n: int) -> list[list]:
-    """Return the mass matrix L_vv (n, n) of links, by the composite rigid body algorithm."""
+    """Return the mass matrix (n, n) of links by the composite rigid body algorithm."""
     M = [[0.0] * n for _ in range(n)]
     composite = composite_inertias(links)
     for j, link in enumerate(links):

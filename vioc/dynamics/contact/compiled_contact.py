@@ -246,8 +246,8 @@ class TapeCore:
 
     def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None):
         """Compute consecutive steps with contact until one does not converge.
-        The argument `carry` is the start state. Returned are states, multipliers, inputs, norms of residuals
-        and numbers of iterations, with one row for each step.
+        The argument `carry` is the start state. The results are states, multipliers, inputs, norms of
+        residuals and numbers of iterations, with one row for each step.
 
         If `carry` has a row for every step, (N, nx), each step starts from its row, and all steps are
         computed.

@@ -89,7 +89,7 @@ class Cone:
 
     def products(self, y: Any) -> Any:
         """Return the complementarity products of the contact variables y.
-        At the solution they are the barrier parameter times `centers`.
+        At the solution they are the barrier parameter times the factors `centers`.
         """
         return y[0] * y[1]
 

@@ -28,7 +28,8 @@ class Rollouts(Program):
     @abstractmethod
     def steps(self, X, U, t, h, theta) -> list[np.ndarray]:
         """Compute independent steps, one from each of several states X.
-        Returned are states, multipliers and errors, also of steps that do not converge.
+        Return the states at the ends of the steps, multipliers and errors, also of steps that do not
+        converge.
         """
 
     def __call__(self, args):

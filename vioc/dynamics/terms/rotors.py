@@ -1,4 +1,4 @@
-"""Inertia of a rotor that drives a joint through a gear, like MuJoCo's armature."""
+"""Inertia of a rotor that drives a joint through a gear (MuJoCo: armature)."""
 
 from __future__ import annotations
 
