@@ -133,9 +133,10 @@ class Statics:
         return float(WEIGHTS @ (forces @ d)) / 2
 
     def hessian(self, q: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
-        """Return the Hessian (nf, nf) of the energy plus multipliers times constraints.
+        """Return the Hessian (nf, nf) of the energy plus the constraint terms.
         The matrix is V_qq - F_q + sum_i lambda_i h_i,qq, for the potential energy V, the loads F, the
-        constraints h and the multipliers lambda. The derivatives are with respect to the free variables.
+        constraints h and the constraint multipliers lambda. The derivatives are with respect to the free
+        variables.
 
         Raises
         ------

@@ -260,7 +260,7 @@ def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
     """Compute the second derivatives of the Lagrangian L of a tree of links.
     They are nonzero only for a link and its ancestors.
 
-    All other pairs are zero. With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation
+    With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation
     z of link j, transformed to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j
     and L_qq = Sd_i.y_j + S_i.z_j.
     """
@@ -319,7 +319,9 @@ def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y:
 
 
 def mass_matrix(links: list[Link], n: int) -> list[list]:
-    """Return the mass matrix (n, n) of links by the composite rigid body algorithm."""
+    """Return the mass matrix (n, n) by the composite rigid body algorithm.
+    It is the matrix of the given links of a mechanism.
+    """
     M = [[0.0] * n for _ in range(n)]
     composite = composite_inertias(links)
     for j, link in enumerate(links):
