@@ -128,7 +128,7 @@ class Cone:
         return mu * (lag * y[1] + (1 - lag) * y[-1] + self.preload)
 
     def preloaded(self, impulse: Any) -> Any:
-        """Return a copy of the contact conditions with a preload in the friction.
+        """Return a copy of the contact conditions with an increased friction limit.
         The friction limit is then the friction coefficient times the sum of the contact's normal impulse and
         the preload `impulse`.
         """

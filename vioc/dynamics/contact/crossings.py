@@ -223,17 +223,15 @@ def _with_ground(item: object) -> TypeGuard[Contact | PairContact]:
 
 
 def _of_solids(item: PairContact) -> bool:
-    """Return whether a contact is between bounded shapes for `crossed_shapes`.
-    Contacts with a terrain do not count, nor those of two spheres that are both centred at the origins of
-    their frames, which `crossed_spheres` tests.
+    """Return whether the function `crossed_shapes` tests a contact.
+    It tests contacts of two bounded shapes, except those of two spheres that are both centred at the origins
+    of their frames.
     """
     return not (_of_spheres(item) or isinstance(item.shape1, Terrain))
 
 
 def _of_spheres(item: PairContact) -> bool:
-    """Return whether a contact is between two spheres centred at frame origins.
-    The centre of each sphere must be the origin of the frame that carries the sphere.
-    """
+    """Return whether a contact is between two spheres centred at frame origins."""
     shapes = item.shape1, item.shape2
     return all(isinstance(s, Sphere) and not any(map(float, s.center)) for s in shapes)
 

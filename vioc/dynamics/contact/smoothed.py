@@ -58,7 +58,7 @@ class SmoothedMap(KernelMap):
     @property
     @abstractmethod
     def meetings(self) -> Sequence[AnyTouch]:
-        """Contacts and joint limits of the system, in the order of `gaps`.
+        """Contacts and joint limits of the system, in the order of the gaps in `gaps`.
         In this order, the contact points of one pair of polytopes follow one another.
         """
 
@@ -103,8 +103,9 @@ class SmoothedMap(KernelMap):
 
     @cached_property
     def placed(self) -> np.ndarray:
-        """Mask of contacts and joint limits, True for contacts of boxes and hulls.
-        There is one entry for each contact point and each joint limit.
+        """Mask of all contact points and joint limits of the system.
+        The entries are True for the contact points between boxes and hulls, which are searched for in each
+        step.
         """
         return np.array([t.placed for t in self.meetings], bool)
 

@@ -13,7 +13,8 @@ from vioc.dynamics.description.numbers import Number
 
 
 class RateForce(Force):
-    """Base class of forces that a method `by_rates` computes for all variables.
+    """Base class of forces that one method computes for all variables.
+    The method `by_rates` returns the generalized forces on all configuration variables as one column.
 
     The power is f . v_vector.
     """
