@@ -72,7 +72,9 @@ class Cable(tuple):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of the frames at the ends of the segments, from NAME-0 to the far end."""
+        """Names of the cable's nodes, which are frames at the ends of its segments.
+        Node i has the cable's name followed by "-i". Node 0 is at the cable's start.
+        """
         return tuple(f"{self.name}-{i}" for i in range(self.segments + 1))
 
     def __getitem__(self, children: Any) -> Cable:

@@ -105,8 +105,9 @@ def frames(o: dict[str, Any], hinges, extensions) -> Frame:
 
 
 def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
-    """Return the transform that lengthens a cable segment by its elongation variable.
-    It is a translation along a positive axis; along a negative axis it is a joint defined by a twist.
+    """Return the transform that lengthens a cable segment by a variable.
+    It is a translation along a coordinate axis, in the positive direction if `sign` is positive and in the
+    negative direction otherwise.
     """
     if sign > 0:
         return Transform(slide, variable)

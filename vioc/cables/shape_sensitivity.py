@@ -20,7 +20,8 @@ SINGULAR = 1e-12  # reciprocal condition number, with scaled rows, below which e
 
 
 def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) -> dict[str, np.ndarray]:
-    """Return derivatives of an equilibrium by prescribed variables and parameters.
+    """Return derivatives of an equilibrium configuration with respect to `by`.
+    The argument `by` has the names of prescribed variables or parameters.
 
     Parameters
     ----------

@@ -133,9 +133,10 @@ class Statics:
         return float(WEIGHTS @ (forces @ d)) / 2
 
     def hessian(self, q: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
-        """Return the Hessian of the energy plus the constraints times their multipliers.
-        The matrix (nf, nf) is V_qq - F_q + sum_i lambda_i h_i,qq, by the free variables, for potential energy
-        V, loads F, constraints h and multipliers lambda.
+        """Return the Hessian (nf, nf) of the energy plus the constraint terms.
+        The matrix is V_qq - F_q + sum_i lambda_i h_i,qq, for the potential energy V, the loads F, the
+        constraints h and the constraint multipliers lambda. The derivatives are with respect to the free
+        variables.
 
         Raises
         ------
@@ -151,7 +152,7 @@ class Statics:
 
     def _refuse(self, q: np.ndarray) -> None:
         """Raise a ModelError that names the load whose work depends on the path.
-        The derivative of this load by the configuration is not symmetric at q.
+        The derivative of this load with respect to the configuration is not symmetric at q.
         """
         system, free = self.lagrangian.system, self.free
         for force in system.forces:

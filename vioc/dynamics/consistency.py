@@ -144,8 +144,9 @@ def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tupl
 
 
 def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters: float) -> np.ndarray:
-    """Return the constraint Jacobian Dh(q), (m, nd), in which negligible rows are set to zero.
-    A row is negligible if its entries are at most `share` times the size of the terms that cancel in them.
+    """Return the constraint Jacobian Dh(q), (m, nd), with some rows set to zero.
+    A row is set to zero if it is negligible: the magnitude of each entry is at most `share` times the
+    magnitude of the terms that cancel in the entry.
 
     The derivatives are by the dynamic variables.
     """

@@ -214,7 +214,8 @@ class Kinematics:
         return f"Kinematics({system.name}: {len(system.variables)} variables, {frames} frames)"
 
     def pose(self, frame: str, q: Any, order: int = 0) -> np.ndarray:
-        """Return the pose of a frame in the world (4, 4), or its derivatives by q ([T] (2)-(4)).
+        """Return the pose (4, 4) of a frame in the world, or its derivatives.
+        The derivatives are with respect to the configuration q ([T] (2)-(4)).
 
         Returns
         -------
@@ -223,7 +224,9 @@ class Kinematics:
         return self._evaluate("pose", frame, "q" * order, q, None)
 
     def position(self, frame: str, q: Any, order: int = 0) -> np.ndarray:
-        """Return the world position (3,) of a frame's origin, m, or its derivatives by q."""
+        """Return the world position (3,) of a frame's origin, m, or its derivatives.
+        The derivatives are with respect to the configuration q.
+        """
         return self.pose(frame, q, order)[:3, 3]
 
     def body_velocity(self, frame: str, q: Any, v: Any, by: str = "") -> np.ndarray:

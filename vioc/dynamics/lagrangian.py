@@ -78,7 +78,9 @@ class Lagrangian:
 
     @cached_property
     def first(self) -> recursions.FirstDerivatives:
-        """First derivatives, by q and the rates v, of the kinetic energy minus the potential of gravity."""
+        """First derivatives of the kinetic energy minus the potential of gravity.
+        The derivatives are with respect to the configuration q and the rates v.
+        """
         gravity: Any = vec.ZERO
         for g in self._gravities:
             gravity = vec.add(gravity, tuple(self.graph.number(c) for c in (g.x, g.y, g.z)))
@@ -152,15 +154,17 @@ class Lagrangian:
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Sizes (m, 2) of the terms that cancel in the m constraints, to estimate rounding errors.
-        The first column is for the constraint values h(q), the second for their derivatives by positions.
+        """Magnitudes (m, 2) of the terms that cancel in the m constraints.
+        Rounding errors are estimated from them. The first column is for the constraint values h(q), the
+        second for the derivatives of h with respect to positions.
         """
         return constraint_sizes(self.graph, self._kept.values())
 
     @cached_property
     def directions(self) -> ca.SX:
-        """Constraint Jacobian (m, nd) by the dynamic variables, with negligible rows set to 0.
-        A row is negligible if all its entries are as small as rounding errors.
+        """Constraint Jacobian (m, nd), with negligible rows set to 0.
+        The derivatives are with respect to the nd dynamic variables. A row is negligible if all its entries
+        are as small as rounding errors.
         """
         along = [int(n not in self.system.angles) for n in self.system.dynamic]
         J = ca.densify(self.Dh[:, : self.nd])
@@ -474,7 +478,9 @@ class Lagrangian:
 
     @cached_property
     def bias(self) -> ca.SX:
-        """Bias force (nq,), which is the term `bias` of M a + bias = F - Dh' lambda.
+        """Bias force (nq,) in the equations of motion M a + bias = F - Dh' lambda.
+        M is the mass matrix, a the accelerations, F the generalized forces without a potential, Dh the
+        constraint Jacobian and lambda the constraint multipliers.
 
         It contains Coriolis and centrifugal forces, and those of potentials.
         """
@@ -489,13 +495,15 @@ class Lagrangian:
         return self._value("Dh", q, None, parameters)
 
     def constraint_sizes(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the sizes (m, 2) of the terms that cancel in the m constraints, to estimate rounding errors.
-        The first column is for the constraint values h(q), the second for their derivatives by positions.
+        """Return the magnitudes (m, 2) of the terms that cancel in the m constraints.
+        Rounding errors are estimated from them. The first column is for the constraint values h(q), the
+        second for the derivatives of h with respect to positions.
         """
         return self._value("sizes", q, None, parameters)
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the constraint Jacobian (m, nd) by the dynamic variables, with negligible rows set to 0.
-        A row is negligible if all its entries are as small as rounding errors.
+        """Return the constraint Jacobian (m, nd), with negligible rows set to 0.
+        The derivatives are with respect to the nd dynamic variables. A row is negligible if all its entries
+        are as small as rounding errors.
         """
         return self._value("directions", q, None, parameters)

@@ -82,8 +82,9 @@ def check_mass_matrix(system: System) -> None:
 
 
 def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nearly: bool = False) -> str:
-    """Return an error message if the mass matrix at q (nq,) is not positive definite, else "".
-    With `nearly`, return one also if negative inertias take more than half of a motion's kinetic energy.
+    """Return an error message if the mass matrix at q is not positive definite.
+    If `nearly` is True, return a message also if negative moments of inertia reduce the kinetic energy of a
+    motion by more than half. Otherwise, return "".
 
     The message names the responsible bodies: the cause can only be physically impossible inertias, which
     files may contain. The motion is along the eigenvector of the smallest eigenvalue.

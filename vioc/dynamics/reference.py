@@ -177,7 +177,8 @@ def _motion(names: tuple[str, ...], given: Mapping[str, Any], start: np.ndarray)
 
 
 def _force(names: tuple[str, ...], u: Any, intervals: int):
-    """Return a flag whether the inputs jump at the samples, and the function from time to the inputs.
+    """Return a flag and the function from time to the inputs.
+    The flag is True if the inputs are constant in each time interval and may jump between two intervals.
 
     The function is (interval, t) -> (nf,).
     """

@@ -128,7 +128,9 @@ class Regressor:
         return ca.Function("regressor", args, outputs, OPTIONS)
 
     def _terms(self, i: int) -> ca.SX:
-        """Return derivatives (10,) of the Lagrangian by the inertial parameters of the body of frame i."""
+        """Return the derivatives (10,) of the Lagrangian for the body of frame i.
+        They are the derivatives with respect to the ten inertial parameters of the body.
+        """
         g = self.lagrangian.graph
         v, w = (vec.column(e) for e in g.node_velocity(i))
         R, p = g.node_pose(i)
@@ -189,7 +191,9 @@ class _Bodies(FrameGraph):
 
 
 class _View:
-    """View of a system with other frames; all other attributes are those of the system."""
+    """View of a system in which the frames are replaced by other frames.
+    All other attributes are those of the system.
+    """
 
     def __init__(self, system: System, nodes: list):
         self._system, self.nodes = system, tuple(nodes)

@@ -1,4 +1,4 @@
-"""Sizes of the terms that cancel in constraints, which are the scales of their rounding errors.
+"""Magnitudes of terms that cancel in constraints, to estimate rounding errors.
 
 Maths: docs/maths/midpoint.md, "Redundant constraints".
 """
@@ -48,8 +48,9 @@ def reaches(graph: FrameGraph) -> list[Any]:
 
 
 def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca.SX:
-    """Return the sizes (m, 2) of the terms that cancel in constraints and in the constraint Jacobian.
-    They are the scales of the rounding errors.
+    """Return the magnitudes (m, 2) of the terms that cancel in constraints.
+    They are the scales of the rounding errors: in the first column those of the constraint values, in the
+    second those of the constraint Jacobian.
 
     The result is (m, 2). The first column, in the units of h, is sum |dh/dp| r + |dh/de| over the frames of
     h, where p is a frame's position, r its reach and e rotates it; the rounding error of h is a few machine

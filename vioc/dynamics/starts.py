@@ -76,7 +76,9 @@ def _settings(option: str, settings: Settings, known: Sequence[str]) -> dict[str
 
 
 def _consistent(lag: Lagrangian, fixed: dict[str, float], guess: dict[str, float]) -> ConstraintReport:
-    """Find a configuration that satisfies the constraints, near a guess or near random changes of it."""
+    """Find a configuration that satisfies the constraints, near a guess.
+    If the search from the guess fails, it is repeated from random configurations around the guess.
+    """
     system = lag.system
     try:
         return consistent_configuration(lag, {**guess, **fixed}, fixed=fixed)

@@ -38,7 +38,9 @@ class Velocity(NamedTuple):
 
 
 def velocity(name: str, frames: Iterable[str]) -> Velocity | None:
-    """Parse the name of a frame's velocity component, such as ``v.hand:x``; None if the name is another."""
+    """Parse the name of a frame's velocity component, such as ``v.hand:x``.
+    Return None if the name is not that of a velocity component.
+    """
     kind, _, rest = name.partition(".")
     frame, _, axis = rest.rpartition(":")
     known = kind in UNITS and frame in frames and len(axis) == 1 and axis in "xyz"

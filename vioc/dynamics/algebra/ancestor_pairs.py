@@ -59,7 +59,8 @@ class AncestorPairs:
 
     @cached_property
     def masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Two masks (nq, nq), 1 where the row's variable moves the link of the column's variable.
+        """Two masks (nq, nq) of the pairs of a variable and a link that it moves.
+        An entry is 1 if the variable of its row moves the link of the variable of its column.
 
         An entry is 1 if the row's variable is an ancestor of the column's. The diagonal is 1 in the first
         mask and 0 in the second.
@@ -95,8 +96,9 @@ class AncestorPairs:
     def factors(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two matrices whose product contains the second derivatives of the discrete Lagrangian.
-        At each step their shapes are (nq, rank) and (4 nq, rank).
+        """Return two factors of second derivatives of the discrete Lagrangian.
+        At each step the factors are matrices A, (nq, rank), and B, (4 nq, rank). The four blocks (nq, nq) of
+        A B' contain the second derivatives.
 
         The product is valid for pairs of a link and its ancestor; other second derivatives are 0 (`masks`).
         """
@@ -105,8 +107,9 @@ class AncestorPairs:
     def factors_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two matrices whose product contains the derivatives of `blocks` along (dq, dv).
-        They are directional derivatives of the discrete Lagrangian's second derivatives.
+        """Return two factors of the directional derivatives of second derivatives.
+        At each step the factors are matrices A and B, whose product A B' contains the derivatives, along (dq,
+        dv), of the discrete Lagrangian's second derivatives.
 
         The shapes and the meaning of the product are those of `factors`.
         """
@@ -204,8 +207,9 @@ def _columns(
     momentum: Wrench,
     weights: tuple[Any, ...],
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return five columns (12,) for one link: the first has its twists, the other four its wrenches.
-    Products of twists and wrenches are second derivatives of the discrete Lagrangian.
+    """Return five columns (12,) of one link, which define second derivatives.
+    The first column has twists of the link's joint, the other four have wrenches. Scalar products of twists
+    and wrenches of links are second derivatives of the discrete Lagrangian.
 
     They are [Sd; S], with the joint's twist S and Sd = ad(V) S, and the wrenches of D12, D11, D22, all in
     world axes. The column of D12 above the diagonal precedes the one below.

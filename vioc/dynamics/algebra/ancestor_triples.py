@@ -121,8 +121,9 @@ class AncestorTriples:
         return self._weights(h) @ np.stack(parts, axis=1)
 
     def _weights(self, h: np.ndarray) -> np.ndarray:
-        """Return matrices (N, 8, 6) that convert third derivatives by q and v to those by q_k and q_k+1.
-        There is one matrix for each of N steps, with the step lengths h (N,).
+        """Return matrices (N, 8, 6) that convert third derivatives at each of N steps.
+        They convert third derivatives of the Lagrangian with respect to q and v to those of the discrete
+        Lagrangian with respect to q_k and q_k+1. The step lengths are h (N,).
         """
         one = np.ones_like(h)
         in_q = np.stack([(1 - self._alpha) * one, self._alpha * one])

@@ -76,7 +76,8 @@ class Expressions:
 
 
 def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return for each node its neighbours that are eliminated later, with those that fill-in adds.
+    """Return, for each node, its neighbours that are eliminated later.
+    The neighbours include those that fill-in adds.
 
     A parent inherits the neighbours of its children: N(k) of docs/maths/graph_ldu.md.
     """
@@ -107,7 +108,9 @@ def sparse_order(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
 
 
 class Elimination:
-    """Solver of F x = b by block elimination without pivoting, where the blocks of F form a graph.
+    """Solver of F x = b by block elimination without pivoting.
+    The blocks of the matrix F that can be nonzero are those of the nodes (on the diagonal) and edges of a
+    graph.
 
     Parameters
     ----------
@@ -199,7 +202,9 @@ class Elimination:
         return self.functions[key]
 
     def _folded(self, *patterns: ca.Sparsity) -> ca.Function:
-        """CasADi function of the product F_ik U_kj of two matrix blocks."""
+        """CasADi function of the product F_ik U_kj of two matrix blocks.
+        The elimination of node k subtracts this product from the block F_ij.
+        """
         return self._once("folded", 1, patterns, lambda a: [ca.sparsify(a[0] @ a[1])])
 
     def _back(self, count: int, patterns: list[ca.Sparsity]) -> ca.Function:

@@ -87,7 +87,8 @@ def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
 
 
 def turned(q: Quaternion, a: Vector) -> Vector:
-    """Return the vector a rotated by the quaternion q, computed as a plus an increment.
+    """Return the vector `a` rotated by the quaternion q.
+    The result is computed as the sum of `a` and an increment.
 
     A vector along the axis is therefore unchanged.
     """
@@ -97,8 +98,9 @@ def turned(q: Quaternion, a: Vector) -> Vector:
 
 
 def slope(w: Vector, dt: Any) -> Matrix:
-    """Return the derivative of the orientation after a time dt by the constant angular velocity w.
-    This matrix maps a change of w to a rotation vector in the axes of the body after dt.
+    """Return the derivative of an orientation with respect to angular velocity w.
+    The orientation is that of a body after it has rotated with the constant angular velocity w for the time
+    dt. The matrix maps a change of w to a rotation vector in the axes of the body after dt.
 
     The matrix T = dt J_r(dt w) gives phi = T dw, where phi is the rotation of the step's end, in its axes, by
     a change dw of the angular velocity.

@@ -146,8 +146,9 @@ def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
 
 
 def momentum_slope(X: Twist, P: Twist) -> tuple[Matrix, Matrix]:
-    """Return the derivative of dlog_X^T P by the twist X, in two 3 x 3 blocks, for a constant momentum P.
-    The matrix dlog_X is the inverse tangent map of the exponential of SE(3).
+    """Return the derivative of dlog_X^T P with respect to the twist X.
+    The momentum P is constant, and the derivative is returned as two 3 x 3 blocks. The matrix dlog_X is the
+    inverse tangent map of the exponential of SE(3).
 
     The blocks (k, K) are those of d(dlog_X^T P)/dX = [[0, k], [k, K]], P = (f, tau).
     """

@@ -81,7 +81,9 @@ class SparseLU:
 
 
 def assembled(rows: list[list[Any]]) -> ca.SX:
-    """Convert nested lists of scalars to a CasADi matrix whose exact zeros are structural."""
+    """Convert nested lists of scalars to a sparse CasADi matrix.
+    Scalars that are exactly 0 become structural zeros.
+    """
     shape = len(rows), len(rows[0]) if rows else 0
     places = [(i, j) for j in range(shape[1]) for i in range(shape[0]) if not vec.is_zero(rows[i][j])]
     sparsity = ca.Sparsity.triplet(*shape, [i for i, _ in places], [j for _, j in places])

@@ -133,7 +133,9 @@ def _point(m: Any, c: Vector) -> Matrix:
 
 @dataclass(frozen=True)
 class FirstDerivatives:
-    """First derivatives of L = T - V_gravity by q and v, with intermediate results of the recursion.
+    """First derivatives of the Lagrangian L with respect to q and v.
+    L is the kinetic energy T minus the potential energy of gravity. The object also stores intermediate
+    results of the recursion.
 
     Second derivatives reuse the intermediate results.
 
@@ -157,7 +159,8 @@ class FirstDerivatives:
 
 
 def first_derivatives(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> FirstDerivatives:
-    """Compute the kinetic energy T and the gradients of L by q and v, in two passes over the tree.
+    """Compute the kinetic energy T, and the gradients of the Lagrangian L.
+    The gradients are those with respect to q and v, from two passes over the tree of links.
 
     Forward: V_i = Ad(X_i^-1) V_parent + S_i v_i; backward: P_i, W_i summed over the subtree.
     dL/dv_i = S_i . P_i and dL/dq_i = S_i . (ad(V_i)^T P_i + W_i).
@@ -214,8 +217,9 @@ def _forward(
 def _backward(
     pose: tuple[Matrix, Vector], S: Wrench, state: State, P: Wrench, W: Wrench, P_up: Wrench, W_up: Wrench
 ) -> tuple[Any, Any, Wrench, Wrench]:
-    """Return derivatives dL/dv and dL/dq by a joint's velocity v and variable q, and two wrenches.
-    The wrenches are P_up and W_up of the parent, plus the momentum P and the weight W of the link.
+    """Return derivatives of the Lagrangian with respect to a joint, and wrenches.
+    They are dL/dv and dL/dq for the joint's velocity v and variable q. The two wrenches are P_up and W_up of
+    the parent, plus the momentum P and the weight W of the link.
     """
     turn = ad_transposed(state[0], state[1], *P)
     momentum, weight = carried(pose, P), carried(pose, W)
@@ -241,7 +245,8 @@ def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
 
 @dataclass(frozen=True)
 class SecondDerivatives:
-    """Second derivatives of the Lagrangian by q and v, as nested lists (n x n).
+    """Second derivatives of the Lagrangian with respect to q and v.
+    Each field is a nested list that represents an n x n matrix.
 
     In vq the rows are v, the columns q.
     """
@@ -252,9 +257,10 @@ class SecondDerivatives:
 
 
 def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
-    """Compute the second derivatives of L, which are nonzero only for a link and its ancestors.
+    """Compute the second derivatives of the Lagrangian L of a tree of links.
+    They are nonzero only for a link and its ancestors.
 
-    All other pairs are zero. With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation
+    With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation
     z of link j, transformed to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j
     and L_qq = Sd_i.y_j + S_i.z_j.
     """
@@ -282,7 +288,8 @@ def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
 def _own_wrenches(
     composite: Composite, S: Wrench, state: State, momentum: Wrench
 ) -> tuple[Wrench, Wrench, Wrench]:
-    """Return three wrenches F, y, z of a link, whose products with twists are second derivatives of L.
+    """Return three wrenches F, y, z of a link, which define second derivatives.
+    Products of these wrenches with twists are second derivatives of the Lagrangian.
 
     They are F, y and z of `second_derivatives`.
     """
@@ -299,8 +306,10 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Return the second derivatives of L by the variables of a link and of one of its ancestors.
-    Return also the link's wrenches F, y, z, transformed from the ancestor's axes to those of its parent.
+    """Return second derivatives of the Lagrangian for a link and an ancestor.
+    One derivative is with respect to the joint variable of the link, the other with respect to that of the
+    ancestor. Return also the link's wrenches F, y, z, transformed from the ancestor's axes to those of its
+    parent.
 
     The derivatives are the products S.F, Sd.F, S.y, Sd.y + S.z.
     """
@@ -310,7 +319,9 @@ def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y:
 
 
 def mass_matrix(links: list[Link], n: int) -> list[list]:
-    """Return the mass matrix L_vv (n, n) of links, by the composite rigid body algorithm."""
+    """Return the mass matrix (n, n) by the composite rigid body algorithm.
+    It is the matrix of the given links of a mechanism.
+    """
     M = [[0.0] * n for _ in range(n)]
     composite = composite_inertias(links)
     for j, link in enumerate(links):

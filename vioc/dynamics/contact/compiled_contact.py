@@ -67,7 +67,8 @@ def _driver() -> ctypes.CDLL:
 @dataclass(frozen=True)
 class CoreLayout:
     """Data of a one-step map that the compiled contact solver needs.
-    They are numbers of variables, masses and units that scale the variables, and options.
+    The data are the numbers of states, inputs and other quantities, the masses and units by which the solver
+    scales variables, and options of the solver.
 
     Attributes
     ----------
@@ -245,8 +246,8 @@ class TapeCore:
 
     def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None):
         """Compute consecutive steps with contact until one does not converge.
-        The argument `carry` is the start state. Returned are states, multipliers, inputs, norms of residuals
-        and numbers of iterations, with one row for each step.
+        The argument `carry` is the start state. The results are states, multipliers, inputs, norms of
+        residuals and numbers of iterations, with one row for each step.
 
         If `carry` has a row for every step, (N, nx), each step starts from its row, and all steps are
         computed.
@@ -280,7 +281,8 @@ class TapeCore:
 
 
 class TapeProgram(Rollouts):
-    """Program that computes rollouts of a map with contact by the compiled solver.
+    """Program that computes rollouts by the compiled contact solver.
+    The rollouts are those of a one-step map with contact.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ class Cone:
 
     def products(self, y: Any) -> Any:
         """Return the complementarity products of the contact variables y.
-        At the solution they are the barrier parameter times `centers`.
+        At the solution they are the barrier parameter times the factors `centers`.
         """
         return y[0] * y[1]
 
@@ -128,7 +128,10 @@ class Cone:
         return mu * (lag * y[1] + (1 - lag) * y[-1] + self.preload)
 
     def preloaded(self, impulse: Any) -> Any:
-        """Return a copy of the contact conditions whose friction limit includes a further normal impulse."""
+        """Return a copy of the contact conditions with an increased friction limit.
+        The friction limit is then the friction coefficient times the sum of the contact's normal impulse and
+        the preload `impulse`.
+        """
         twin = copy(self)
         object.__setattr__(twin, "preload", impulse)
         return twin
@@ -163,7 +166,9 @@ class LinearCone(Cone):
         return tuple(range(self.size - 1))
 
     def directions(self) -> ca.DM:
-        """Return the unit vectors of the directions of friction, as columns of a matrix (2, count)."""
+        """Return the unit vectors of the friction directions in the tangent plane.
+        They are the columns of the result (2, n), for a friction cone with n directions.
+        """
         angle = 2 * np.pi * np.arange(self.count) / self.count
         return ca.DM(np.round(np.array([np.cos(angle), np.sin(angle)]), 15))
 

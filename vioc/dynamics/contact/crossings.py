@@ -223,14 +223,15 @@ def _with_ground(item: object) -> TypeGuard[Contact | PairContact]:
 
 
 def _of_solids(item: PairContact) -> bool:
-    """Return whether a contact is between two bounded shapes.
-    Two spheres that are both centred at the origins of their frames do not count; `_of_spheres` has them.
+    """Return whether the function `crossed_shapes` tests a contact.
+    It tests contacts of two bounded shapes, except those of two spheres that are both centred at the origins
+    of their frames.
     """
     return not (_of_spheres(item) or isinstance(item.shape1, Terrain))
 
 
 def _of_spheres(item: PairContact) -> bool:
-    """Return whether a contact is between two spheres that are centred at frame origins."""
+    """Return whether a contact is between two spheres centred at frame origins."""
     shapes = item.shape1, item.shape2
     return all(isinstance(s, Sphere) and not any(map(float, s.center)) for s in shapes)
 

@@ -255,8 +255,9 @@ def _on_edges(own, parts, corners, axes, axis, width, R, x, bodies):
 
 
 def _rows(own, sides, normal, k, used, R, x, bodies):
-    """Transform contact points and normals from world axes to the axes of their bodies.
-    Rows of contact points that are not `used` are filled with the value OFF.
+    """Transform contact points and normals from world axes to bodies' axes.
+    The result has one row of numbers for each contact point. Where the mask `used` is False, all numbers of
+    the row have the value OFF.
     """
     local = []
     for j, points in enumerate(sides):
@@ -273,8 +274,9 @@ def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _inside(polygon: np.ndarray, points: np.ndarray, slack: np.ndarray) -> np.ndarray:
-    """Return which points (p, k, 2) lie inside convex polygons, up to a tolerance `slack`.
-    The vertices of the polygons (p, m, 2) are in counterclockwise order.
+    """Return a mask (p, k) of the points that lie inside convex polygons.
+    For each of p polygons, k points are tested, as `points` (p, k, 2). Each polygon has m vertices in
+    counterclockwise order, as `polygon` (p, m, 2). The tolerance of the test is `slack`, a length.
     """
     edge = np.roll(polygon, -1, axis=1) - polygon
     length = np.linalg.norm(edge, axis=2)

@@ -21,7 +21,9 @@ from vioc.maps.derivatives import Linearization, Steps
 
 @dataclass(frozen=True)
 class First:
-    """First derivatives of N steps, with intermediate results for second derivatives.
+    """First derivatives of the solutions of N steps with contact.
+    The derivatives are with respect to the state, input and parameters of each step. Intermediate results are
+    stored, because second derivatives need them.
 
     Attributes
     ----------
@@ -74,9 +76,10 @@ class Normals:
         return corrected
 
     def sharp(self, slopes: np.ndarray, unknowns: np.ndarray, kappa: float) -> np.ndarray:
-        """Return Jacobians (N, n, n) of the residuals of N steps with more accurate diagonal entries.
-        These entries are the derivatives of s gamma by the normal impulse gamma, where s is the gap rate.
-        They are replaced by kappa/gamma, their value at the solution, where kappa is the barrier parameter.
+        """Return more accurate Jacobians (N, n, n) of the residuals of N steps.
+        In each of the Jacobians `slopes`, the derivative of s gamma with respect to the normal impulse gamma,
+        where s is the gap rate, is replaced by kappa/gamma. This is its value at the solution; kappa is the
+        barrier parameter.
         """
         exact, gamma = slopes.copy(), unknowns[:, self._rows]
         known = exact[:, self._rows, self._rows]

@@ -142,7 +142,7 @@ class EndSolution(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Solution of one step of a map with contact.
+    """Solution of one step of a one-step map with contact.
     It has the next state, the multipliers, and the solutions of the momentum balances at the step's ends.
 
     Attributes
@@ -287,9 +287,9 @@ class InteriorPoint:
         return solution if work <= GAIN * energy or not self._judges else solution._replace(error=np.inf)
 
     def _relax(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Solve repeatedly, with friction bounded by the normal impulses of the previous solution.
-        When the normal impulses agree with the previous ones, the original problem is solved from this
-        solution.
+        """Solve the momentum balance repeatedly, with constant friction limits.
+        In each solution, friction is bounded by the normal impulses of the previous solution. When the normal
+        impulses agree with the previous ones, the original problem is solved from this solution.
         """
         gamma = problem.end.variables.before[:, 0]
         bound, last, stride, count = solution.y[gamma], np.inf, 1.0, 0
@@ -310,8 +310,9 @@ class InteriorPoint:
         return solution._replace(iterations=count + solution.iterations)
 
     def _follow(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Solve for decreasing barrier parameters, each time from the previous solution.
-        If this fails for a barrier parameter, the solver starts again from a guess without contact impulses.
+        """Solve the momentum balance for decreasing barrier parameters.
+        Each solution is the initial guess for the next barrier parameter. If this fails, the solver starts
+        again from a guess without contact impulses.
         """
         natural, guess = self._natural, np.nan_to_num(problem.guess, posinf=0.0, neginf=0.0)
         moving = natural.length * np.abs(guess / natural.sizes).max(initial=0.0)
@@ -494,7 +495,9 @@ class _EndIteration:
 
 
 class InteriorProgram(StepByStep):
-    """Program that computes rollouts of a map with contact by the interior-point method in numpy."""
+    """Program that computes rollouts by the interior-point method in numpy.
+    The rollouts are those of a one-step map with contact.
+    """
 
     def __init__(self, f: KernelMap, solver: InteriorPoint):
         super().__init__(f)

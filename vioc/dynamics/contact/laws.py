@@ -49,9 +49,9 @@ class ContactLaw:
         self.kinds: tuple[str, ...] = (RATE, PRODUCT)
 
     def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        """Return the residuals of the contact law, with one equation for each unknown in z.
+        """Return the residuals of the contact law, one for each unknown in z.
         Further arguments are the relative velocities w, the barrier parameter kappa and the friction
-        coefficient mu.
+        coefficient mu. All speeds are scaled by the factor `share`, which w[0] already contains.
         """
         return ca.vertcat(w[0] - z[0], z[0] * z[1] - kappa * share)
 
@@ -66,9 +66,10 @@ class ContactLaw:
         return self.impulse(z, mu)
 
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
-        """Return initial values of the unknowns z, given the relative velocities w of a contact.
-        They satisfy the law approximately with the barrier parameter kappa. Gap rates below `speed` are
-        replaced by `speed`.
+        """Return initial values of the unknowns z of the contact law.
+        They satisfy the law approximately for the relative velocities w of the contact and the barrier
+        parameter kappa. Gap rates below `speed` are replaced by `speed`. All speeds are scaled by the factor
+        `share`, which w[0] already contains.
         """
         s = ca.fmax(w[0], speed)
         return ca.vertcat(s, kappa * share / s)
@@ -181,7 +182,9 @@ class DryLaw(ContactLaw):
 
 
 def kind_unit(kind: str, gap: str) -> str:
-    """Return the SI unit of a kind of quantity of a contact whose gap has the unit ``"m"`` or ``"rad"``."""
+    """Return the SI unit of a kind of contact quantity, such as an impulse.
+    The argument `gap` is the unit of the contact's gap, ``"m"`` or ``"rad"``.
+    """
     impulse = "kg m^2/s" if gap == "rad" else "kg m/s"
     return {RATE: f"{gap}/s", IMPULSE: impulse, PRODUCT: "J", NUMBER: "1"}[kind]
 

@@ -61,7 +61,8 @@ class Look:
         self.rows[some, :, 10] = np.where(there, KEPT * self._depth[some, None], self.rows[some, :, 10])
 
     def deeper(self, x: np.ndarray) -> bool:
-        """Return whether bodies overlap in the state x at a step's end; if so, renew contact points.
+        """Return whether bodies overlap in the state x at the end of a step.
+        If they overlap, the contact points are searched for again.
 
         x is the state at the end. Pairs that overlap twice keep their previous contact points in addition to
         the new ones; otherwise the separating plane could alternate.
@@ -91,8 +92,9 @@ class Look:
         return rows, count
 
     def solved(self, solve: Callable[[np.ndarray], Step], tolerance: float) -> Step:
-        """Solve a step repeatedly, until no bodies overlap at its end or it does not converge.
-        After each solution with overlap, the contact points are renewed.
+        """Solve a step repeatedly, until no bodies overlap at the end of the step.
+        After each solution with overlap, the contact points are searched for again. The repetition also ends
+        if the step does not converge.
         """
         for _ in range(LOOKS):
             step = solve(self.rows.ravel())

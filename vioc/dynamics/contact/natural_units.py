@@ -1,4 +1,4 @@
-"""Natural units of a mechanism, to which residuals of steps with contact are relative."""
+"""Natural units of a mechanism, as scales of residuals of steps with contact."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class NaturalUnits:
     rows: np.ndarray
 
     def speed(self, dt: float) -> float:
-        """Return the speed of one natural length in each step of length dt, m/s."""
+        """Return the speed, m/s, at which a time dt covers one natural length."""
         return self.length / abs(dt)
 
     def extent(self, coordinates: np.ndarray) -> float:
-        """Return 1 + the largest of the coordinates (nv,), each divided by its natural unit.
-        Residuals are relative to this number.
+        """Return 1 plus the largest magnitude of coordinates (nv,) in natural units.
+        Residuals of the coordinates are relative to this number.
         """
         return 1 + float(np.abs(coordinates / self.sizes).max(initial=0.0))
 

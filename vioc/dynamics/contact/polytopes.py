@@ -111,9 +111,10 @@ def check_numbers(where: str, item: Inequality, shape: Shape) -> None:
 
 
 def placed(poses: list[tuple[Vector, Matrix]], data: list[Any]) -> tuple[Any, Vector, Vector, Any]:
-    """Return the gap, normal, position and flag of one contact point of two polytopes.
-    Each of the `poses` of the two bodies is a position and a rotation matrix. The flag is 1 for a contact
-    point and 0 for an unused row of `data`.
+    """Return the gap, normal, position and flag of a contact point of polytopes.
+    Each of the `poses` of the two bodies is a position and a rotation matrix. The list `data` has the numbers
+    that define the contact point in the axes of the bodies. The flag is 0 if `data` defines no contact point,
+    and 1 otherwise.
     """
     local, n, side, off = (tuple(data[:3]), tuple(data[3:6])), tuple(data[6:9]), data[9], data[10]
     points = [vec.add(x, vec.apply(R, p)) for (x, R), p in zip(poses, local, strict=True)]

@@ -1,4 +1,4 @@
-"""Programs that compute rollouts of maps with contact."""
+"""Programs that compute rollouts of one-step maps with contact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from vioc.maps.kernel import KernelMap
 
 
 class Rollouts(Program):
-    """Base class of programs that compute rollouts and independent steps of a map."""
+    """Base class of programs that compute rollouts of one-step maps.
+    The programs also compute independent single steps.
+    """
 
     @abstractmethod
     def rollout(self, x, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:
@@ -26,7 +28,8 @@ class Rollouts(Program):
     @abstractmethod
     def steps(self, X, U, t, h, theta) -> list[np.ndarray]:
         """Compute independent steps, one from each of several states X.
-        Returned are states, multipliers and errors, also of steps that do not converge.
+        Return the states at the ends of the steps, multipliers and errors, also of steps that do not
+        converge.
         """
 
     def __call__(self, args):

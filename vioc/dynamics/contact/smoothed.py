@@ -58,7 +58,7 @@ class SmoothedMap(KernelMap):
     @property
     @abstractmethod
     def meetings(self) -> Sequence[AnyTouch]:
-        """Contacts and joint limits of the system, in the order of their gaps.
+        """Contacts and joint limits of the system, in the order of the gaps in `gaps`.
         In this order, the contact points of one pair of polytopes follow one another.
         """
 
@@ -75,11 +75,14 @@ class SmoothedMap(KernelMap):
 
     @abstractmethod
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
-        """Return the gaps of contacts and joint limits in states (..., nx), without those of polytopes."""
+        """Return the gaps of contacts and joint limits in states x (..., nx).
+        The result does not have the gaps between polytopes (boxes and hulls).
+        """
 
     @abstractmethod
     def _motions(self, x: np.ndarray) -> np.ndarray:
-        """Return the largest change of any coordinate in each step (N,), rad or natural lengths.
+        """Return, for each of N steps, the largest change of a position or an angle.
+        Changes of positions are divided by the natural length of the mechanism; changes of angles are in rad.
 
         The steps are those of the samples x (N + 1, nx).
         """
@@ -100,7 +103,10 @@ class SmoothedMap(KernelMap):
 
     @cached_property
     def placed(self) -> np.ndarray:
-        """Mask, over all contacts and joint limits, of the contact points of boxes and hulls."""
+        """Mask of all contact points and joint limits of the system.
+        The entries are True for the contact points between boxes and hulls, which are searched for in each
+        step.
+        """
         return np.array([t.placed for t in self.meetings], bool)
 
     @cached_property
@@ -189,8 +195,9 @@ def _penetration(system: System, names: tuple[str, ...]) -> np.ndarray:
 
 
 def _limit_of(f: SmoothedMap, touch: str) -> tuple[JointLimits | None, str, float]:
-    """Return the joint limits, the side ("lower" or "upper") and the limit's value that a name denotes.
-    The name `touch` is that of a contact or a joint limit. For a contact, the first result is None.
+    """Return the `JointLimits` component, the side and the value of a joint limit.
+    The limit is given by its name `touch`; its side is "lower" or "upper". If `touch` is the name of a
+    contact, the result is (None, "", 0).
     """
     name, _, side = touch.rpartition("-")
     for n, item in zip(f.system.inequality_names, f.system.inequalities, strict=True):

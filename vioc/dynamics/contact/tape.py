@@ -104,8 +104,9 @@ class Tape(ABC):
 
     @abstractmethod
     def _write(self) -> None:
-        """Write all instruction tables, and set `places`, the dict of their inputs and outputs.
-        A call ``begin(name)`` begins the table of this name.
+        """Write all instruction tables, and the dict of their inputs and outputs.
+        The dict `places` has, by name, the blocks of memory of the inputs and outputs. A call ``begin(name)``
+        begins the table of this name.
         """
 
     def begin(self, name: str) -> None:
@@ -149,9 +150,10 @@ class Tape(ABC):
         return total
 
     def _scattered(self, source: ca.Sparsity, target: ca.Sparsity) -> int:
-        """Return the position, in the list `index`, of the map from one sparsity pattern to another.
-        For each nonzero of `source`, the map gives the position of the same entry among the nonzeros of
-        `target`. The result is -1 if the two patterns are equal.
+        """Return the position of an index map between two sparsity patterns.
+        It is the position in the list `index`, where the map is stored. For each nonzero of `source`, the map
+        gives the position of the same entry among the nonzeros of `target`. The result is -1 if the two
+        patterns are equal.
         """
         if source == target:
             return -1

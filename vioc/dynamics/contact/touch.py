@@ -64,7 +64,8 @@ class AnyTouch(ABC):
 
 
 def unit_of(system: System, kind: str, touch: str, angles: Collection[str]) -> str:
-    """Return the unit of one kind of quantity of a contact or joint limit.
+    """Return the unit of a quantity of a contact or joint limit, given its kind.
+    The argument `kind` is the kind of quantity, such as "gap", and `touch` the name of the contact or limit.
     Limits of variables in `angles` have angular units.
     """
     items = zip(system.inequality_names, system.inequalities, strict=True)

@@ -435,8 +435,9 @@ class Kinetic(Component):
     inertia: Number
 
     def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Return the index of the first negative inertia, and a message; None if there is none.
-        Parameters in the dict `parameters` may be arrays of samples; the index is that of a sample.
+        """Return the index of the first negative value of the inertia, and a message.
+        The result is None if no value is negative. The dict `parameters` has a number or an array for each
+        parameter; the index is that of the value in the array.
 
         See `Mass.fault`.
         """

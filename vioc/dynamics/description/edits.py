@@ -26,7 +26,9 @@ def attached(tree: Sequence[tuple[Frame, int]], at: int, more: Iterable[tuple[Fr
 
 
 def locked(tree: Sequence[tuple[Frame, int]], values: Mapping[str, float]) -> Tree:
-    """Replace variables of a tree by constant values; ModelError if a variable moves no frame."""
+    """Replace variables of a tree by constant values.
+    Raise `ModelError` if one of these variables moves no frame.
+    """
     remaining = {name: float(as_number(value, f"locked: {name}")) for name, value in values.items()}
     nodes = []
     for frame, parent in tree:

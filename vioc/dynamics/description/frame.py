@@ -331,7 +331,8 @@ def twist(
     name: str | None = None,
     mass: object = None,
 ) -> Frame:
-    """Make a frame on a joint of any constant twist xi, at the pose exp(hat(xi) q) in its parent.
+    """Make a frame that moves in its parent along a constant twist xi.
+    Its pose in its parent is exp(hat(xi) q), where q is the joint variable `variable`.
 
     `linear` and `angular` have 3 numbers each, see `Twist`.
     """

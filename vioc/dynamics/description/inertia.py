@@ -104,8 +104,8 @@ class Mass:
 
     @classmethod
     def _solid(cls, mass: Number, squares: Sequence[float], com: Sequence[Number]) -> Mass:
-        """Make a `Mass` whose entries of the inertia matrix are the mass times given `squares`, m^2.
-        The `squares` are 3 for the diagonal of the matrix, or 6 for all independent entries.
+        """Make a `Mass` with an inertia matrix that is the mass times given numbers.
+        The numbers `squares`, m^2, are 3 for the diagonal of the matrix, or 6 for all independent entries.
         """
         number = as_number(mass, "mass")
         return cls(number, tuple(number * float(s) for s in squares), tuple(com))
@@ -132,8 +132,9 @@ class Mass:
             raise ModelError(fault[1])
 
     def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Return the index of the first impossible mass or inertia, and the reason; None if all are possible.
-        The values of parameters may be arrays of samples; the index is that of a sample.
+        """Return the index of the first impossible mass or inertia, and the reason.
+        The result is None if all are possible. The dict `parameters` has a number or an array for each
+        parameter; the index is that of the value in the array.
 
         Parameters
         ----------
@@ -223,7 +224,9 @@ def _of_matrix(rows: tuple) -> tuple[Number, ...]:
 
 
 def _lengths(values: object, count: int, what: str) -> list[float]:
-    """Convert a value to `count` positive floats, lengths in m, or raise `ModelError`."""
+    """Convert a number, or `count` numbers, to a list of lengths in m.
+    Raise `ModelError` if there are not `count` numbers, or one is not positive.
+    """
     lengths = [float(v) for v in as_numbers(values, count, what)]
     if min(lengths) <= 0:
         shown = lengths[0] if count == 1 else lengths

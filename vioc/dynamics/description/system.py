@@ -481,7 +481,9 @@ def _tree(frames: tuple[Frame, ...]) -> list[str]:
 
 
 def _siblings(frames: tuple[Frame, ...], indent: str) -> list[tuple[Frame, str, bool]]:
-    """Return sibling frames in reverse order, each with its indent and a flag for the last."""
+    """Return sibling frames in reverse order, each with its indent and a flag.
+    The flag is True for the last of the siblings.
+    """
     return [(frame, indent, i == 0) for i, frame in enumerate(reversed(frames))]
 
 

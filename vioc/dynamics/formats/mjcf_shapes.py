@@ -94,8 +94,9 @@ def _shape(model: MjcfModel, g: int) -> RobotGeometry | None:
 
 
 def _drawn(model: MjcfModel, i: int) -> tuple[Pose, tuple[float, ...]] | None:
-    """Return the pose and scale with which a mesh file must be drawn.
-    Return None if no pose and scale draw the mesh correctly, because MuJoCo shears it.
+    """Return the pose and scale with which mesh number i must be drawn.
+    They apply to the mesh as it is in its file. Return None if no pose and scale draw the mesh correctly,
+    because MuJoCo shears it.
 
     MuJoCo centres the mesh, after it has mapped v to S R'(v - p) with the scale S, and p and R of ``refpos``
     and ``refquat``. The map is R'T(v - p) with T = R S R'. If T is diagonal it is a scale; else it is a

@@ -77,7 +77,9 @@ class _Hinge(Component):
             yield kind[1].lower()
 
     def strain(self, k: Any) -> list[Any]:
-        """Return the hinge's rotation vector (3,), with an error of third order in the three angles."""
+        """Return an approximation of the hinge's rotation vector (3,).
+        Its error is of third order in the three rotation angles of the hinge.
+        """
         order, (a, b, c) = "".join(self._axes(k.system)), map(k.q, self.variables)
         half = 0.5 if order in "xyzxy" else -0.5
         along = a + half * b * c, b - half * a * c, c + half * a * b

@@ -37,7 +37,8 @@ class _Rope:
 
 @dataclass(frozen=True, repr=False)
 class DrumRope(_Rope, Potential):
-    """Elastic rope over a drum between two points; the length that slips over the drum is a variable.
+    """Elastic rope that runs from one point over a drum to another point.
+    The length of rope that slips over the drum is a configuration variable.
 
     V = (T_1^2 + T_2^2)/(2 k) with the tensions T_1 and T_2 of its two spans. The slip s is a variable: the
     length of rope that has moved to the first span. Without `CapstanFriction` both tensions are equal up to

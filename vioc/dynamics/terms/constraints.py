@@ -112,7 +112,8 @@ class DistanceConstraint(Constraint):
         return ca.sumsqr(k.position(self.frame1) - k.position(self.frame2)) - size**2
 
     def tension(self, k: Any, impulse: Any, dt: Any) -> ca.SX:
-        """Return the tension of the rod, N, from the impulse of this constraint in a step of length `dt`.
+        """Return the tension, N, with which the constraint pulls its points together.
+        It is computed from the impulse of this constraint in a step of length `dt`.
 
         It is 2 |p1 - p2| lambda / dt, with the impulse lambda of [S] (28a) at the step's start. The force on
         the first point is -Dh' lambda / dt = -(2 lambda / dt) (p1 - p2): towards the second one where lambda

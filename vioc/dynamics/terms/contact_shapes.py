@@ -89,7 +89,9 @@ class Shape:
 
     @classmethod
     def of(cls, numbers: Sequence[Number]) -> Shape:
-        """Make a shape from the numbers of its fields; the last numbers may be omitted."""
+        """Make a shape from the values of its fields, in the order of the fields.
+        Values at the end of the sequence may be omitted.
+        """
         raise NotImplementedError
 
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
@@ -391,7 +393,8 @@ class Ground(Shape):
 
 
 def triangles(points: np.ndarray) -> np.ndarray:
-    """Return the surface triangles (m, 3) of a convex hull, as indices of its corners.
+    """Return the triangles on the surface of the convex hull of given points.
+    Each row of the result (m, 3) has the indices, in `points`, of the three corners of one triangle.
 
     They are counter-clockwise seen from outside.
     """

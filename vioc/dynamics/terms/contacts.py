@@ -280,7 +280,9 @@ class PairContact(FrictionContact):
 
     @classmethod
     def among(cls, shapes: Mapping[str, Shape], *, name: str = "", **options: Any) -> tuple[PairContact, ...]:
-        """Return a contact for every pair of bodies, with the name ``NAMEframe1-frame2``.
+        """Return a contact for every pair of bodies, whose shapes are given by frame.
+        The contact's name is the text `name` followed by the names of the two frames with a hyphen between
+        them.
 
         The shapes of the bodies are given by their frames.
         """

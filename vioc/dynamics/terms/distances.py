@@ -117,9 +117,9 @@ def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any
 
 
 def _chosen(over: list[Any], most: Any) -> tuple[Any, Any, Any]:
-    """Return a flag for each of the three axes of a box, True only for the axis with the largest height.
-    The heights `over` are those of a point above the box's faces; `most` is the largest of the three. The
-    first of equal heights counts.
+    """Return a flag for each axis of a box, True for that of the largest height.
+    The heights `over` are those of a point above the box's faces; `most` is the largest of the three. If two
+    heights are equal, only the first of their axes has the flag True.
     """
     first = over[0] >= most
     second = ca.logic_and(ca.logic_not(first), over[1] >= most)

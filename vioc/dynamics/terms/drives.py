@@ -125,7 +125,8 @@ def motor(
     current_limit: Number = 0.0,
     name: str | None = None,
 ) -> tuple[Motor, RotorInertia]:
-    """Return a direct-current motor, and the inertia of its rotor (kg m^2) behind the gear.
+    """Return a direct-current motor, and the inertia of its rotor at the joint.
+    The inertia at the joint is the rotor's moment of inertia, kg m^2, times the squared gear ratio.
 
     At the joint the inertia is n^2 J, and the kinetic energy is T = 1/2 n^2 J dq^2.
     """

@@ -13,13 +13,16 @@ from vioc.dynamics.description.numbers import Number
 
 
 class RateForce(Force):
-    """Base class of forces that are defined by one vector of generalized forces on all variables.
+    """Base class of forces that one method computes for all variables.
+    The method `by_rates` returns the generalized forces on all configuration variables as one column.
 
     The power is f . v_vector.
     """
 
     def by_rates(self, k: Any) -> ca.SX:
-        """Return the generalized forces on all configuration variables, in the order of `k.v_vector`."""
+        """Return the generalized forces on all configuration variables, as a column.
+        The order is that of the variables in q.
+        """
         raise TypeError(f"{type(self).__name__} must define by_rates(k)")
 
     def generalized(self, k: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Inertia of a motor's rotor behind a joint's gear (MuJoCo's ``armature``)."""
+"""Inertia of a rotor that drives a joint through a gear (MuJoCo: armature)."""
 
 from __future__ import annotations
 
