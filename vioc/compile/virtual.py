@@ -108,7 +108,9 @@ class VirtualProgram(Program):
         return run_buffered(self._strung("map", count, shared), args, sizes)
 
     def _by_groups(self, count: int) -> GroupedFunction | None:
-        """Return the form of the function that numpy evaluates, or None for few points."""
+        """Return the function in the form that numpy evaluates at many points at once.
+        Return None if this form does not exist, or if it would be slower for `count` points.
+        """
         if count < FEW:
             return None
         grouped = self._grouped
@@ -241,8 +243,8 @@ def _tiled(a: np.ndarray, count: int) -> np.ndarray:
 
 
 def _inputs(args: Sequence[np.ndarray], count: int = 0) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return contiguous arrays for the arguments, with the sources to copy from.
-    The source is None if no copy is needed. With a `count`, a one-dimensional argument is repeated `count`
+    """Return a contiguous array for each argument, with the array to copy from.
+    The second is None if no copy is needed. With a `count`, a one-dimensional argument is repeated `count`
     times.
     """
     found: list[tuple[np.ndarray, np.ndarray | None]] = []

@@ -138,7 +138,7 @@ class ParameterCoordinates:
         return np.where(least > 0, np.maximum(np.abs(z), least), 1.0)
 
     def at(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the parameters theta(z) (n,), and their derivative (n, n) by z."""
+        """Return parameters theta(z) (n,) and their Jacobian (n, n) with respect to z."""
         if self.held is not None or not len(self):
             theta = np.zeros(0) if self.held is None else self.held
             return theta, np.zeros((len(theta), 0))

@@ -365,7 +365,8 @@ def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndar
 
 
 def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
-    """Continue many rollouts to their ends, in several calls so that Ctrl-C can interrupt the work.
+    """Continue many rollouts to their last steps.
+    The compiled program is called several times, so that Ctrl-C can interrupt the work between two calls.
 
     Calls `ManyProgram.accumulate`.
     """

@@ -77,7 +77,7 @@ class Implicit:
     def extended(
         self, x: ca.SX, parameters: ca.SX, more: Callable[[ca.SX], ca.SX], rest: list[int]
     ) -> Implicit:
-        """Return the same quantities for an extended map.
+        """Return the same quantities as functions of the state x of an extended map.
         The state of the extended map also contains some of this map's parameters.
 
         Its state x ends with `more`, which replaces some parameters; `rest` are the indices of those that
@@ -161,7 +161,7 @@ class Implicit:
         return self._derivatives(self.x, self.parameters, self.w, 0)[0]
 
     def first(self) -> ca.SX:
-        """Return the derivative (n, nx) of the solution of the equations by the state."""
+        """Return the derivative (n, nx) of the solution with respect to the state."""
         return self._derivatives(self.x, self.parameters, self.w, 0)[1]
 
     def adjoint(self, weights: ca.SX) -> ca.SX:

@@ -312,7 +312,9 @@ def second_derivatives(case: Case) -> None:
 
 
 def derivatives_by_times(case: Case) -> None:
-    """Check the derivatives by step length and start time against finite differences."""
+    """Check the derivatives with respect to step length and start time.
+    They are compared with finite differences.
+    """
     f, n = case.f, case.size
     step = f.steps_at(case.x[None], case.u[None], case.k)
     z, zeta = case.numbers(3, 1, f.ndx), case.numbers(4, 1, len(f.multiplier_names))

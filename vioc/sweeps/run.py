@@ -81,7 +81,7 @@ class Sweep(Sequence):
 
     @property
     def values(self) -> list[Any]:
-        """Return values of the function at all points, in order.
+        """Return the results of the swept function at all points, in order.
 
         Raises
         ------

@@ -75,7 +75,7 @@ class SplitStep:
     @cached_property
     def newton(self) -> ca.Function:
         """CasADi function of the residual G of implicit equations and of its Jacobian.
-        The Jacobian is by the unknowns d of the implicit equations.
+        The Jacobian is with respect to the unknowns d of the implicit equations.
         """
         return self.function("newton", {"G": self.G, "J": ca.jacobian(self.G, self.d)})
 
@@ -89,7 +89,7 @@ class SplitStep:
     @cached_property
     def derivatives(self) -> ca.Function:
         """CasADi function of the Jacobians of implicit equations and next state.
-        The derivatives are by the implicit unknowns, the state and the input.
+        The derivatives are with respect to the implicit unknowns, the state and the input.
         """
         ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
         outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}
@@ -105,7 +105,8 @@ class SplitStep:
         given: int | None = None,
         ends: np.ndarray | None = None,
     ) -> int:
-        """Return a number of Newton iterations that suffices for recorded steps, plus one.
+        """Return a sufficient number of Newton iterations for a step.
+        It is one more than the number that solves all recorded steps.
 
         The steps have indices k, states X and inputs U; the first of them are known to end at `ends`. A
         number `given` is checked and returned.

@@ -296,8 +296,9 @@ class ExtendedMap(MapAround):
         return Trajectory(f, t, x, u, run.multipliers, k0=run.k0).on_its_step()
 
     def _extended_kernel(self) -> Kernel | None:
-        """Return the kernel of the inner map under disturbances.
-        Return None if durations or parameters are states: they are checked at every step.
+        """Return the CasADi function of the inner map's step, with disturbances added.
+        Return None if the state contains a duration or parameters, whose values must be checked at every
+        step.
         """
         inner, n = self.inner.kernel, self.inner.nx
         if inner is None or self.steps or self.freed:

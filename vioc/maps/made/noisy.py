@@ -146,7 +146,9 @@ class NoisyMap(MapAround):
         return Steps(X, ends, W, multipliers, t, h, k)
 
     def _inner(self, steps: Steps) -> tuple[slice, Steps]:
-        """Return a mask of the steps that the inner map takes, and these steps of the inner map."""
+        """Return the range of the steps that the inner map takes, and these steps.
+        Other steps only add noise to the state.
+        """
         at = self._rows(steps.k)
         taken = np.flatnonzero(self.taken[at])
         some = slice(int(taken[0]), int(taken[-1]) + 1) if len(taken) else slice(0, 0)
