@@ -83,7 +83,8 @@ class VirtualProgram(Program):
         return run_buffered(self.function, args, self.sizes_out)
 
     def _reduce(self, count: int) -> None:
-        """Count evaluations, and remove common subexpressions once there have been many.
+        """Count the evaluations of this program's function.
+        After many evaluations, remove common subexpressions from the function.
 
         Functions of derivatives are built without that search, which takes ten times as long as the rest of
         building them. Results are the same bits.

@@ -213,8 +213,9 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
 
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
-    """Return the first-order change of parameter estimates if time steps are halved.
-    The time steps are those of the map with which motions are predicted.
+    """Return the first-order change of the estimates if time steps are halved.
+    The estimates are those of parameters; the time steps are those of the map with which motions are
+    predicted.
 
     The change (n,) is a Gauss-Newton step for a simulation with steps of half the length.
     """

@@ -72,7 +72,8 @@ class Late:
         return value, -self._slopes[i] * within
 
     def _at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return, for given times, index of the last sample, time since it, and value.
+        """Return the value of the sampled signal at each of the given times.
+        Also return the index of the last sample before each time, and the time since that sample.
 
         Before the first sample, the first sample is used.
         """

@@ -212,7 +212,8 @@ class SimulationGrid:
         return np.interp(times, t, value) if len(value) == len(t) else np.repeat(value, np.diff(self.at))
 
     def inputs(self, delays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the inputs in all steps, for given delays, and derivatives by the delays.
+        """Return the inputs in all steps for given delays, and their derivatives.
+        The derivatives are with respect to the delays.
 
         Shapes (N, nu), (N, nu, number of delays). See (ID-6).
         """

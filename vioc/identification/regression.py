@@ -103,7 +103,8 @@ def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Torques:
-    """Generalized forces of a record's inputs, and their prediction from its motion.
+    """Generalized forces of a record's inputs, and predictions of them.
+    The predictions are computed from the motion in the record.
 
     They are (N, nd) at the times `t`.
     """
@@ -115,7 +116,9 @@ class Torques:
 
     @property
     def relative(self) -> dict[str, float]:
-        """RMS prediction error of forces, relative to the measured forces, by variable."""
+        """RMS prediction error of each force, relative to the RMS measured force.
+        The keys are the names of the variables on which the generalized forces act.
+        """
         size = np.sqrt(np.mean(self.measured**2, axis=0))
         error = np.sqrt(np.mean((self.predicted - self.measured) ** 2, axis=0))
         return {n: float(e / s) for n, e, s in zip(self.names, error, size, strict=True) if s > 0}
@@ -182,7 +185,9 @@ class BaseParameters:
         return np.sqrt(np.diag(self.covariance))
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Return confidence intervals of base parameters, by name, for white residuals."""
+        """Return confidence intervals of the base parameters, by name.
+        They are valid if the residuals are white noise.
+        """
         k = float(ndtri(0.5 + level / 2))
         rows = zip(self.names, self.values, k * self.std, strict=True)
         return {n: (float(v - s), float(v + s)) for n, v, s in rows}
@@ -410,7 +415,8 @@ def _weights(regressor: Any, length: float) -> np.ndarray:
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the magnitude at which each parameter alone would explain all forces.
+    """Return, for each parameter, the value at which it alone explains all forces.
+    Only the magnitudes of the values are returned.
 
     It is 0 for a parameter without effect. The shape is (n,).
     """

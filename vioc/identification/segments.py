@@ -244,8 +244,8 @@ class Segments:
         return found
 
     def _bases(self, f: OneStepMap, trial: Trial) -> list[np.ndarray]:
-        """Return a basis, for each segment, of possible changes of its initial state.
-        It is empty for a known initial state.
+        """Return a basis of the possible changes of each segment's initial state.
+        The basis is empty if the initial state is known.
         """
         found = []
         for (r, a, _), x in zip(self.pieces, trial.nodes, strict=True):
@@ -297,7 +297,8 @@ class Segments:
         return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
 
     def sizes(self, bases: Sequence[np.ndarray], diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return scales of the unknowns and of the defects, which differ in units.
+        """Return scales of the unknowns of the identification and of the defects.
+        Scales are needed because unknowns, and defects between segments, have different units.
 
         They are lower bounds (n,) of the information's diagonal, and deviations (g,) of defects. Quantities
         of different kinds are scaled separately: the unit of a momentum is not relevant to an angle.

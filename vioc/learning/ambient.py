@@ -106,8 +106,8 @@ def _square(q: np.ndarray) -> np.ndarray:
 
 
 def _left(q: np.ndarray, sign: int) -> np.ndarray:
-    """Return the matrices (N, 4, 4) of multiplication by quaternions q from the left.
-    With the `sign` -1, the multiplication is by the conjugates of q.
+    """Return the matrices (N, 4, 4) that multiply quaternions from the left by q.
+    With the `sign` -1, the multiplication is by the conjugates of q (N, 4).
 
     They are p -> q * p, and with sign -1 p -> conjugate(q) * p.
     """

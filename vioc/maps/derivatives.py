@@ -140,7 +140,7 @@ class Linearization(StepArrays):
 
     @property
     def matrix(self) -> np.ndarray:
-        """Jacobian of the next state and the multipliers, (..., ndx + nm, ndx + nu + np).
+        """Jacobian (..., ndx + nm, ndx + nu + np) of next state and multipliers.
         The derivatives are with respect to the state, the input and the parameters.
         """
         return np.block([[self.A, self.B, self.P], [self.C, self.D, self.E]])

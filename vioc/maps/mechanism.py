@@ -25,7 +25,9 @@ def added(x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
 
 
 def exact(dt: float) -> float:
-    """Return the rounding error of forces in a step of length `dt`, by default 0 N."""
+    """Return 0 N, the default for the rounding error of forces in a step.
+    The length of the step is `dt`.
+    """
     return 0.0
 
 

@@ -192,7 +192,7 @@ class OneStepMap(ABC):
         return times_of(lengths, k0, self.dt, begins)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
-        """Return the input under which kinematic variables keep their values in state x.
+        """Return the input that keeps kinematic variables at their values in state x.
         All other inputs are 0. (A kinematic variable is a coordinate whose motion is an input.)
         """
         return np.zeros(self.nu)

@@ -30,8 +30,8 @@ TIMES = 2  # dt and t
 
 
 class StepTimes:
-    """Evaluator of derivatives of steps with respect to their length and start time.
-    They are computed from the equations that define a step.
+    """Evaluator of derivatives of steps with respect to step length and start.
+    They are computed from the equations that define a step. The start is the time at which the step begins.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ class StepTimes:
 
     @cached_property
     def _equations(self):
-        """Symbols and residual of a step's equations, in terms of small errors of states and multipliers.
-        The symbols are the arguments, the error e of the initial state, and the errors y of the results. The
-        results are the next state and the multipliers.
+        """Symbols and residual of the equations that define a step.
+        The symbols are the arguments of the step, the error e of the initial state, and the errors y of the
+        results (the next state and the multipliers). The residual is a function of all of them.
 
         They are arguments, e, y and r, with x and x_next displaced by their errors.
         """
@@ -151,8 +151,8 @@ class StepTimes:
         )
 
     def first(self, steps: Steps, theta: np.ndarray, lin: Linearization) -> Linearization:
-        """Return a linearization of steps, extended by derivatives with respect to times.
-        The times are the step length and the start time of each step.
+        """Return a linearization of steps, extended by columns for two times.
+        The columns are the derivatives with respect to the step length and the start time of each step.
         """
         r_y, r_s = self._slopes(*self._at(steps, theta))
         by = self._solved(r_y, r_s)

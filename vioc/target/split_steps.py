@@ -63,7 +63,9 @@ class SplitStep:
         return bool(ca.depends_on(ca.vertcat(self.G, self.after), self.t))
 
     def function(self, name: str, outputs: dict[str, ca.SX]) -> ca.Function:
-        """Make a CasADi function of the implicit unknowns d, the state x, input u, time t."""
+        """Make a CasADi function that evaluates the expressions `outputs`.
+        Its arguments are the unknowns d of the implicit equations, the state x, the input u and the time t.
+        """
         inputs = {"d": self.d, "x": self.x, "u": self.u, "t": self.t}
         return ca.Function(name, [*inputs.values()], [*outputs.values()], [*inputs], [*outputs], OPTIONS)
 
@@ -226,8 +228,9 @@ Pairs = list[tuple[int, int]]  # each equation with the unknown that it determin
 
 
 def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
-    """Sort a step's equations into explicit ones and an implicit core.
-    Some explicit equations are solved before the core, and some after it.
+    """Sort a step's equations into explicit and implicit ones.
+    Each explicit equation is solved for one unknown. Some explicit equations are solved before the implicit
+    ones, and some after them.
 
     Return pairs (equation, unknown) to solve first and last, and the core's unknowns and equations.
     """

@@ -23,9 +23,8 @@ Self = TypeVar("Self", bound="MapAround")
 
 
 class SpaceAround(StateSpace):
-    """State space of a map whose state consists of an inner state and further states.
-    The inner state is that of another map. The error between two values of a further state is their
-    difference.
+    """State space of a map whose state is an inner map's state and further states.
+    The error between two values of a further state is their difference.
 
     `n` is the number of inner states.
     """
@@ -194,7 +193,7 @@ class MapAround(OneStepMap):
     @abstractmethod
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         """Return the second derivatives of weighted sums of the results of steps.
-        Z contains the weights of the next states, `zeta` the weights of the multipliers. With `timed`, the
+        The weights of the next states are Z, and the weights of the multipliers are `zeta`. With `timed`, the
         derivatives with respect to step length and start time are included.
         """
 

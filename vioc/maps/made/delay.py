@@ -70,7 +70,7 @@ class DelayedMap(MapAround):
     # -- the state space ------------------------------------------------------------------------
 
     def join(self, x: Any, pending: Any = None) -> np.ndarray:
-        """Return a state of this map, given the inner map's state and pending commands.
+        """Return a state, given the inner map's state and the pending commands.
         The first of the pending commands is that for the next step.
 
         `pending` has shape (n, nu), or (nu,) for equal commands; None is `rest_input`.

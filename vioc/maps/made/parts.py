@@ -11,7 +11,7 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps, columns
 
 @dataclass(frozen=True)
 class Parts:
-    """Steps that each consist of m successive steps (the parts) of another map.
+    """Data of steps that consist of m successive steps (parts) of another map.
 
     Attributes
     ----------
