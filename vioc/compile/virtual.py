@@ -178,8 +178,9 @@ class VirtualProgram(Program):
         return Bound(call, [carries, *outputs[1:]])
 
     def _strung(self, how: str, n: int, shared: tuple[int, ...] = ()) -> ca.Function:
-        """Return this program's CasADi function mapped over n rows or iterated n times.
-        The result is kept. Arguments with indices `shared` are the same for all rows.
+        """Return this program's function mapped over n rows or iterated n times.
+        The result, a CasADi function, is stored for later calls. Arguments with indices `shared` are the same
+        for all rows.
         """
         key, f = (how, n, shared), self.function
         with self._lock:  # shared by the rollouts of a batch

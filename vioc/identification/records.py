@@ -189,7 +189,7 @@ class SimulationGrid:
                 self._fixed[:, f.input_names.index(n)] = self._held(n)
 
     def _signal(self, name: str) -> tuple[Any, np.ndarray, str]:
-        """Return a checked input signal, its sample times, and a name for messages."""
+        """Return a checked input signal, its sample times, and its name for messages."""
         if name not in self.signals:
             raise ValueError(f"{self.record.name}: the delay of {name!r} needs its signal")
         value, t, what = self.signals[name], self.record.t, f"{self.record.name}: input {name!r}"

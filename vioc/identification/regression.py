@@ -437,7 +437,7 @@ def _left(Dh: np.ndarray) -> np.ndarray | None:
 
 def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: np.ndarray) -> np.ndarray:
     """Return the regressor matrices of a mechanism without loops at random states.
-    Their rank is the number of parameter combinations that some motion can identify.
+    The rank of all matrices together is the number of identifiable parameter combinations.
 
     States are as large as those of the records; metres are scaled by `arms` (nq,). Inputs, prescribed motions
     and times are within the records' ranges, so that constants stay constant.

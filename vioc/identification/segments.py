@@ -380,8 +380,9 @@ class Segments:
 
 
 def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
-    """Return the sparse Jacobian of one segment's results.
-    The Jacobian is with respect to all unknowns of the identification.
+    """Return the sparse Jacobian of the residuals of one segment.
+    The residuals are those of measurements; the Jacobian is with respect to all unknowns of the
+    identification.
 
     Columns [0, w) belong to the common unknowns, those from `at` to the segment's initial state.
     """

@@ -176,7 +176,7 @@ class Driver:
             self._overcome(c, k)
 
     def attempt(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, float]:
-        """Return the next state that the solver computes, and the error of the solution.
+        """Return the next state that the solver computes, and the solution's error.
         No exception is raised if the solution is wrong. The error is the last relative correction of the
         solution, or at least 1 if the solver does not certify the solution.
 

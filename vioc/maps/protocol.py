@@ -569,8 +569,8 @@ class OneStepMap(ABC):
 
 
 def _plain(value: Any) -> Any:
-    """Convert an attribute of a map to plain data.
-    A function is converted to its name, and an object of another class to text.
+    """Convert an attribute of a map to plain data, such as a number or a text.
+    For example, a function is converted to its name.
     """
     if isinstance(value, OneStepMap):
         return value.identity()

@@ -124,9 +124,9 @@ class StepTimes:
         return [*arrays, theta]
 
     def _solved(self, r_y: np.ndarray, columns: np.ndarray, transposed: bool = False) -> np.ndarray:
-        """Solve linear systems with the matrix `r_y` or its transpose.
-        It is the Jacobian of a step's residual with respect to the step's results. The right-hand sides are
-        `columns`.
+        """Solve linear systems with the matrices `r_y` or their transposes.
+        Each matrix is the Jacobian of a step's residual with respect to the step's results. The right-hand
+        sides are `columns`.
 
         Returns -r_y^-1, or its transpose, times columns. On a manifold there are more equations than errors.
         """

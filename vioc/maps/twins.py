@@ -18,7 +18,7 @@ Self = TypeVar("Self")
 
 
 class _Made(ABC, Generic[T]):
-    """Base class of property decorators that store a value when it is first used."""
+    """Base class of property decorators that compute a value once and store it."""
 
     def __init__(self, make: Callable[[Any], T]):
         self._make, self.__doc__ = make, make.__doc__

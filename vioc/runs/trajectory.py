@@ -139,7 +139,7 @@ class Trajectory:
         return float(self.t[-1] - self.t[0])
 
     def on_its_step(self) -> Trajectory:
-        """Return the trajectory, with its step length as the default of its map.
+        """Return the trajectory, with its map's default step length set to its own.
 
         If they are not equal, the trajectory is unchanged. Results made from it (a regulator, a file, a
         quantity) then have these steps.

@@ -93,7 +93,9 @@ def factored(n: int) -> Operations:
 
 
 def solved(n: int) -> Operations:
-    """Return the operation count of the C function ``solve`` for an n x n matrix."""
+    """Return the operation count of a C function that solves a linear system.
+    The system has an n x n matrix that is factorized already.
+    """
     return Operations(n * (n - 1), n * (n - 1), n)
 
 

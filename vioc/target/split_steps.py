@@ -1,4 +1,4 @@
-"""Division of a map's step into explicit equations and an implicit core.
+"""Division of a map's step into explicit equations and a few implicit ones.
 
 docs/target.md describes it. The equations r(x, u, x+, lambda) = 0 of a step are ordered once, (TG 1-5):
 unknowns given explicitly by one equation come first, those that no other equation needs come last, and the

@@ -1,5 +1,5 @@
 """Functions that find the one-step map of a mechanism inside wrapping maps.
-Drawings need it, for example if a map adds a delay.
+Drawings need the mechanism's map, for example if another map adds a delay.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ class MapAround(OneStepMap):
 
 
 def derivatives_of(f: OneStepMap, timed: bool) -> MapDerivatives:
-    """Return the derivatives of a map.
+    """Return the object that evaluates the derivatives of a map.
     With `timed`, the derivatives with respect to step length and start time are included.
     """
     return f.derivatives.timed if timed else f.derivatives

@@ -165,7 +165,7 @@ class ExtendedMap(MapAround):
 
     def _own(self, x: np.ndarray) -> np.ndarray:
         """Return default values of the constants in this map's state.
-        Some of them are entries of the inner map's state x.
+        They can depend on the state x of the inner map.
         """
         timed = [self.steps * self.inner.dt] if self.steps else []
         freed = [self.inner.parameters[n] for n in self.freed]
