@@ -141,8 +141,8 @@ def progress_of(title: str, total: int, few: int) -> Progress:
 
 
 def in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
-    """Call `go` for at most `piece` steps at a time, until `count` steps are done.
-    Ctrl-C can interrupt the work between the calls.
+    """Call the function `go` for pieces of the work until `count` steps are done.
+    Each call does at most `piece` steps. Ctrl-C can interrupt the work between the calls.
 
     `go` takes the index of the first step and the number of steps of a call, and returns the number it did. A
     rollout in compiled code cannot be interrupted within a call.

@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def arguments(self) -> list[argparse.Action]:
-        """Options and arguments of the parser and its parents, without its commands."""
+        """Options and arguments of the parser and its parents, except for subcommands."""
         return [action for action in self._actions if action.nargs != argparse.PARSER]
 
     def _check_value(self, action: argparse.Action, value: object) -> None:

@@ -41,8 +41,8 @@ Rows = slice | np.ndarray  # indices of rows of a workspace
 
 class OperationValues(NamedTuple):
     """Operations of a CasADi function, in the order of their evaluation.
-    Each operation computes one value. `op` has the operation of each value, `of` the indices of its operands.
-    `given` has the (argument, entry) of each input, and the value of each constant.
+    Each operation computes one value. `op` has the code of each operation, `of` the indices of its operands.
+    `given` has the (argument, entry) of each operation that reads an input, and the value of each constant.
     """
 
     op: list[int]

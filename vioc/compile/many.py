@@ -1,4 +1,4 @@
-"""Compiled programs that advance many rollouts at once, several on each core.
+"""Compiled programs that advance many rollouts at once by SIMD, on all cores.
 
 LANES of them share the vector instructions of lanes.c and many.c.
 """
@@ -24,8 +24,8 @@ Long = ctypes.c_longlong
 
 
 def source(functions: dict[str, ca.Function], step: str, **sizes: float) -> str | None:
-    """Return C code that advances many rollouts of a map at once.
-    The result is None if vector code does not support an operation.
+    """Return C code that advances many rollouts of a map at once, by SIMD vectors.
+    The result is None if an operation of the step has no SIMD form.
 
     It has the C function `step` of LANES samples, with the loop of many.c around it.
 
@@ -69,7 +69,7 @@ class ManyProgram:
     @cached_property
     def source(self) -> str | None:
         """C code of the program, which advances several rollouts at once by SIMD.
-        None if this code cannot contain some operation of the map's step.
+        It is None if an operation of the map's step has no SIMD form.
         """
         with Progress("building functions"):
             return self._written()
@@ -113,8 +113,8 @@ class ManyProgram:
         X: np.ndarray,
         multipliers: np.ndarray,
     ) -> np.ndarray:
-        """Continue rollouts from their current steps to step `end`; write the states.
-        A rollout stops earlier at a step that fails.
+        """Continue rollouts from their current steps to step `end`.
+        The states are written to X. A rollout stops earlier at a step that fails.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class ManyProgram:
 
 
 class _NoForm(CompileError):
-    """Error raised if a step contains an operation that vector code does not support."""
+    """Error raised if a map's step contains an operation that has no SIMD form."""
 
 
 def _pointers(arrays: Sequence[np.ndarray]):

@@ -126,7 +126,9 @@ class NativeProgram(Program):
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
-        """Offsets of the outputs of one evaluation in a memory block, starting with 0."""
+        """Offset of each output of one evaluation in a memory block of all outputs.
+        The first offset is 0, and the last is the size of the block.
+        """
         return (0, *accumulate(self.sizes_out))
 
     def __call__(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -242,7 +244,9 @@ def _inputs(args: Sequence[np.ndarray]):
 
 
 def _steps(args: Sequence[np.ndarray]) -> Any:
-    """Return the row strides of float64 arrays, counted in entries; 0 for a vector."""
+    """Return the row stride of each float64 array, counted in entries.
+    The stride of a one-dimensional array is 0.
+    """
     for a in args:
         if a.dtype != np.float64 or (a.shape[-1] > 1 and a.strides[-1] != a.itemsize):
             raise ValueError(

@@ -83,7 +83,8 @@ class VirtualProgram(Program):
         return run_buffered(self.function, args, self.sizes_out)
 
     def _reduce(self, count: int) -> None:
-        """Count evaluations, and remove common subexpressions once there have been many.
+        """Count the evaluations of this program's function.
+        After many evaluations, remove common subexpressions from the function.
 
         Functions of derivatives are built without that search, which takes ten times as long as the rest of
         building them. Results are the same bits.
@@ -108,7 +109,9 @@ class VirtualProgram(Program):
         return run_buffered(self._strung("map", count, shared), args, sizes)
 
     def _by_groups(self, count: int) -> GroupedFunction | None:
-        """Return the form of the function that numpy evaluates, or None for few points."""
+        """Return the function in the form that numpy evaluates at many points at once.
+        Return None if this form does not exist, or if it would be slower for `count` points.
+        """
         if count < FEW:
             return None
         grouped = self._grouped
@@ -175,8 +178,9 @@ class VirtualProgram(Program):
         return Bound(call, [carries, *outputs[1:]])
 
     def _strung(self, how: str, n: int, shared: tuple[int, ...] = ()) -> ca.Function:
-        """Return this program's CasADi function mapped over n rows or iterated n times.
-        The result is kept. Arguments with indices `shared` are the same for all rows.
+        """Return this program's function mapped over n rows or iterated n times.
+        The result, a CasADi function, is stored for later calls. Arguments with indices `shared` are the same
+        for all rows.
         """
         key, f = (how, n, shared), self.function
         with self._lock:  # shared by the rollouts of a batch
@@ -241,8 +245,8 @@ def _tiled(a: np.ndarray, count: int) -> np.ndarray:
 
 
 def _inputs(args: Sequence[np.ndarray], count: int = 0) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return contiguous arrays for the arguments, with the sources to copy from.
-    The source is None if no copy is needed. With a `count`, a one-dimensional argument is repeated `count`
+    """Return a contiguous array for each argument, with the array to copy from.
+    The second is None if no copy is needed. With a `count`, a one-dimensional argument is repeated `count`
     times.
     """
     found: list[tuple[np.ndarray, np.ndarray | None]] = []

@@ -92,7 +92,7 @@ def fit(
     start: np.ndarray,
     pooled: bool,
 ) -> Regression:
-    """Estimate the coefficients `values` of the linear equations y = W values.
+    """Estimate the coefficients c of linear equations y = W c.
     The matrices W and the vectors y are computed from measured motions, so that both contain noise.
 
     `parts` are [W, y] (N, r, n + 1), and `changes` functions of the number of a variable that return their

@@ -170,7 +170,8 @@ class _Way:
 
     def corrected(self, there: Prediction) -> np.ndarray:
         """Return the Gauss-Newton step with a second-order correction.
-        The correction reduces the defects of the prediction `there`, which are those after the step.
+        The correction reduces the defects that remain after the step, which are those of the prediction
+        `there`.
         """
         n = len(self.step)
         return self.step + self._solved(np.concatenate([np.zeros(n), -there.gaps]))[:n]
@@ -212,8 +213,9 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
 
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
-    """Return the first-order change of the parameter estimates with halved steps.
-    The steps are the time steps of the map with which motions are predicted.
+    """Return the first-order change of the estimates if time steps are halved.
+    The estimates are those of parameters; the time steps are those of the map with which motions are
+    predicted.
 
     The change (n,) is a Gauss-Newton step for a simulation with steps of half the length.
     """

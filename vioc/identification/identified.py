@@ -73,7 +73,9 @@ class Fitted:
 
     @property
     def whiteness(self) -> dict[str, float]:
-        """Correlation of successive prediction errors, by name; near 0 for white noise."""
+        """Correlation of successive prediction errors; near 0 for white noise.
+        The keys are the names of the measured quantities.
+        """
         found = {}
         for n, e in zip(self.names, self.errors.T, strict=True):
             pairs = np.stack([e[:-1], e[1:]])[:, np.isfinite(e[:-1]) & np.isfinite(e[1:])]
@@ -83,7 +85,9 @@ class Fitted:
 
     @property
     def share(self) -> dict[str, float]:
-        """Fraction of the measurements' variance that the prediction explains, by name."""
+        """Fraction of the measurements' variance that the prediction explains.
+        The keys are the names of the measured quantities.
+        """
         spread = np.nanvar(self.measured, axis=0)
         errors = np.nanmean(self.errors**2, axis=0)
         return {

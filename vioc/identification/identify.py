@@ -183,7 +183,9 @@ def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
 
 
 def _free(segments: Segments, prediction: Any) -> int:
-    """Return the number of unknowns minus the number of defect equations."""
+    """Return the degrees of freedom of the fitted motion.
+    They are the number of unknowns of the identification minus the number of defect equations.
+    """
     return prediction.J.shape[1] - prediction.E.shape[0]
 
 

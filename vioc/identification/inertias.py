@@ -20,7 +20,8 @@ PAIRS = ((0, 1), (0, 2), (1, 2))
 
 
 def moments(numbers: np.ndarray) -> np.ndarray:
-    """Return the second moments (3, 3) of a body's mass about its centre, kg m^2.
+    """Return the second moments (3, 3) of a body's mass, kg m^2.
+    They are moments about the body's centre of mass.
 
     `numbers` (10,) are its ten inertial parameters.
     """

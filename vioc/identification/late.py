@@ -1,4 +1,6 @@
-"""Delayed input signals: their values in each step, and derivatives by the delay."""
+"""Delayed input signals: their values in each step, and derivatives.
+The derivatives are with respect to the delay.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ class Late:
         self._areas = np.concatenate([[0.0], np.cumsum(areas)])
 
     def means(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the means (N,) of the signal over N steps, and derivatives by the delay.
+        """Return the means (N,) of the delayed signal over N steps, and derivatives.
+        The derivatives are with respect to the delay.
 
         The steps are between the times `ends` (N+1,); the results are (N,).
         """
@@ -56,7 +59,8 @@ class Late:
         return np.diff(area) / lengths, -np.diff(value) / lengths
 
     def values(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the signal's values at the ends of steps, and derivatives by the delay.
+        """Return the delayed signal's values at the ends of steps, and derivatives.
+        The derivatives are with respect to the delay.
 
         The steps are between the times `ends` (N+1,); the results are (N,).
         """
@@ -68,7 +72,8 @@ class Late:
         return value, -self._slopes[i] * within
 
     def _at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return, for given times, index of the last sample, time since it, and value.
+        """Return the value of the sampled signal at each of the given times.
+        Also return the index of the last sample before each time, and the time since that sample.
 
         Before the first sample, the first sample is used.
         """

@@ -132,13 +132,14 @@ class ParameterCoordinates:
 
     def size(self, z: np.ndarray) -> np.ndarray:
         """Return typical changes (n,) of the coordinates z, as scales.
-        If z is the logarithm of a parameter, its scale is 1, which is a factor e = 2.718 of the parameter.
+        The scale of a coordinate that is the logarithm of a parameter is 1, which changes the parameter by a
+        factor of 2.718.
         """
         least = self._least[: len(self)]
         return np.where(least > 0, np.maximum(np.abs(z), least), 1.0)
 
     def at(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the parameters theta(z) (n,), and their derivative (n, n) by z."""
+        """Return parameters theta(z) (n,) and their Jacobian (n, n) with respect to z."""
         if self.held is not None or not len(self):
             theta = np.zeros(0) if self.held is None else self.held
             return theta, np.zeros((len(theta), 0))
@@ -179,7 +180,9 @@ def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> t
 
 
 def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
-    """Return, for each body, the parameters on which its ten inertial numbers depend."""
+    """Return, for each body, the parameters on which its inertia depends.
+    There is a list of parameters for each of the ten inertial numbers.
+    """
     theta, names = f.symbols.parameters, list(f.parameters)
     found = {}
     for body, numbers in f.mechanism.inertias().items():

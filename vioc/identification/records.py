@@ -189,7 +189,7 @@ class SimulationGrid:
                 self._fixed[:, f.input_names.index(n)] = self._held(n)
 
     def _signal(self, name: str) -> tuple[Any, np.ndarray, str]:
-        """Return a checked input signal, its sample times, and a name for messages."""
+        """Return a checked input signal, its sample times, and its name for messages."""
         if name not in self.signals:
             raise ValueError(f"{self.record.name}: the delay of {name!r} needs its signal")
         value, t, what = self.signals[name], self.record.t, f"{self.record.name}: input {name!r}"
@@ -212,7 +212,8 @@ class SimulationGrid:
         return np.interp(times, t, value) if len(value) == len(t) else np.repeat(value, np.diff(self.at))
 
     def inputs(self, delays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the inputs in all steps, for given delays, and derivatives by the delays.
+        """Return the inputs in all steps for given delays, and their derivatives.
+        The derivatives are with respect to the delays.
 
         Shapes (N, nu), (N, nu, number of delays). See (ID-6).
         """

@@ -103,7 +103,8 @@ def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Torques:
-    """Generalized forces of a record's inputs, and their prediction from its motion.
+    """Generalized forces of a record's inputs, and predictions of them.
+    The predictions are computed from the motion in the record.
 
     They are (N, nd) at the times `t`.
     """
@@ -115,7 +116,9 @@ class Torques:
 
     @property
     def relative(self) -> dict[str, float]:
-        """RMS prediction error of forces, relative to the measured forces, by variable."""
+        """RMS prediction error of each force, relative to the RMS measured force.
+        The keys are the names of the variables on which the generalized forces act.
+        """
         size = np.sqrt(np.mean(self.measured**2, axis=0))
         error = np.sqrt(np.mean((self.predicted - self.measured) ** 2, axis=0))
         return {n: float(e / s) for n, e, s in zip(self.names, error, size, strict=True) if s > 0}
@@ -182,7 +185,9 @@ class BaseParameters:
         return np.sqrt(np.diag(self.covariance))
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
-        """Return confidence intervals of base parameters, by name, for white residuals."""
+        """Return confidence intervals of the base parameters, by name.
+        They are valid if the residuals are white noise.
+        """
         k = float(ndtri(0.5 + level / 2))
         rows = zip(self.names, self.values, k * self.std, strict=True)
         return {n: (float(v - s), float(v + s)) for n, v, s in rows}
@@ -193,7 +198,8 @@ class BaseParameters:
         return {n: consistent(v) for n, v in self.numbers.items()}
 
     def validate(self, record: Any, physical: bool = True) -> Torques:
-        """Return the forces of a further record, and their prediction from its motion.
+        """Return the generalized forces of one more record, and their predictions.
+        The forces are those of the record's inputs. They are predicted from the record's motion.
 
         The prediction uses the record's motion and the physical set, or the base parameters. For loops it
         contains only the components of forces that move them. If gains were estimated, the forces of inputs
@@ -342,7 +348,7 @@ def base_parameters(
 
 
 def _terms(regressor: Any, m: SmoothMotion) -> np.ndarray:
-    """Return the regressor at rest, and its change by each acceleration alone.
+    """Return the regressor at rest, and its changes due to single accelerations.
     A regressor is the matrix that multiplies the parameters in the equations of motion.
 
     They are (N, nq, n), at some samples. Their sum is zero for bodies that no force moves.
@@ -356,7 +362,9 @@ def _terms(regressor: Any, m: SmoothMotion) -> np.ndarray:
 def _projected(
     Y: np.ndarray, rest: np.ndarray, Dh: np.ndarray, arms: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the regressor's equations projected so that constraint forces vanish.
+    """Project the equations of motion onto the directions that constraints allow.
+    The projected equations do not contain constraint forces. Returned are their regressor matrix, which
+    multiplies the parameters, and their right-hand side.
 
     They are projected onto the directions that the constraints leave free. At each sample the basis of these
     directions is orthonormal in variables divided by `arms`, so that units do not matter.
@@ -371,7 +379,8 @@ def _changes(
     regressor: Any, m: SmoothMotion, arms: np.ndarray, whole: np.ndarray, own: np.ndarray, Dh: np.ndarray
 ) -> Callable[[int], np.ndarray]:
     """Return a function that differentiates the regression equations.
-    The derivatives are by the motion (position, velocity and acceleration) of one variable.
+    Its argument is the index of a variable; the derivatives are with respect to the position, the velocity
+    and the acceleration of this variable.
 
     For the number of a variable it returns those of [W, y] (3, N, r, n + 1) by position, velocity and
     acceleration: difference quotients. Dh are the constraints' derivatives along the motion.
@@ -406,7 +415,8 @@ def _weights(regressor: Any, length: float) -> np.ndarray:
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the magnitude at which each parameter alone would explain all forces.
+    """Return, for each parameter, the value at which it alone explains all forces.
+    Only the magnitudes of the values are returned.
 
     It is 0 for a parameter without effect. The shape is (n,).
     """
@@ -426,7 +436,8 @@ def _left(Dh: np.ndarray) -> np.ndarray | None:
 
 
 def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: np.ndarray) -> np.ndarray:
-    """Return regressor matrices of a tree at random states, for their structural rank.
+    """Return the regressor matrices of a mechanism without loops at random states.
+    The rank of all matrices together is the number of identifiable parameter combinations.
 
     States are as large as those of the records; metres are scaled by `arms` (nq,). Inputs, prescribed motions
     and times are within the records' ranges, so that constants stay constant.
@@ -448,9 +459,9 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return independent columns of a matrix, and combinations for the others.
-    Each other column is a linear combination of the independent ones. A column is independent if its pivot in
-    a QR factorization exceeds `least`, relative to the largest pivot.
+    """Return linearly independent columns of the matrix W.
+    Also return the coefficients by which all other columns are combinations of them. A column is independent
+    if its pivot in a QR factorization exceeds `least`, relative to the largest pivot.
 
     Returns the indices (r,) of independent columns of W and the coefficients K (r, others) of the others.
     `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last

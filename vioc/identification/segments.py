@@ -175,7 +175,8 @@ class Segments:
         return np.eye(len(self.unknowns)) if self.plainly else self.unknowns.at(z)[1]
 
     def inputs(self, trial: Trial, record: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the inputs of a record in all steps, and derivatives by the unknowns.
+        """Return the inputs of a record in all steps, and their derivatives.
+        The derivatives are with respect to the unknowns of the identification.
 
         Shapes (N, nu), (N, nu, nz + nc); the unknowns are (z, c).
         """
@@ -243,8 +244,8 @@ class Segments:
         return found
 
     def _bases(self, f: OneStepMap, trial: Trial) -> list[np.ndarray]:
-        """Return a basis, for each segment, of possible changes of its initial state.
-        It is empty for a known initial state.
+        """Return a basis of the possible changes of each segment's initial state.
+        The basis is empty if the initial state is known.
         """
         found = []
         for (r, a, _), x in zip(self.pieces, trial.nodes, strict=True):
@@ -264,7 +265,7 @@ class Segments:
         return np.concatenate(found) if found else np.zeros(0)
 
     def seamless(self, trial: Trial, found: Prediction) -> Trial:
-        """Remove jumps between segments as far as they have no effect on the motion.
+        """Remove jumps of the state between segments that do not affect the motion.
 
         Returns trial values with the same motions, in which the end of a segment and the next initial state
         agree in directions without effect on the motion (momenta across constraints). Bases rotate with
@@ -283,7 +284,9 @@ class Segments:
         return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
-        """Return mean squares (g,) of the g defects, or None if all defects are zero."""
+        """Return the mean squares (g,) of the defects between segments.
+        The mean is over all boundaries between segments. The result is None if all defects are zero.
+        """
         joints = self._joints()
         if not joints or not found.gaps.any():
             return None
@@ -294,7 +297,8 @@ class Segments:
         return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
 
     def sizes(self, bases: Sequence[np.ndarray], diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return scales of the unknowns and of the defects, which differ in units.
+        """Return scales of the unknowns of the identification and of the defects.
+        Scales are needed because unknowns, and defects between segments, have different units.
 
         They are lower bounds (n,) of the information's diagonal, and deviations (g,) of defects. Quantities
         of different kinds are scaled separately: the unit of a momentum is not relevant to an angle.
@@ -376,7 +380,9 @@ class Segments:
 
 
 def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
-    """Return the sparse Jacobian of one segment's results by all unknowns.
+    """Return the sparse Jacobian of the residuals of one segment.
+    The residuals are those of measurements; the Jacobian is with respect to all unknowns of the
+    identification.
 
     Columns [0, w) belong to the common unknowns, those from `at` to the segment's initial state.
     """

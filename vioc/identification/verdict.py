@@ -82,7 +82,8 @@ def told(
 
 
 def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
-    """Return the relative covariance if all parameters are identifiable, else None.
+    """Return the covariance of the relative errors of all parameters.
+    Return None if some parameter is not identifiable.
 
     It is (n, n); otherwise return None. Each parameter is scaled by its own information: the information on a
     parameter known to 1e-9 must not hide that on another known to 10 %.

@@ -203,7 +203,9 @@ class SampleLimits:
         return g.full()[:, 0], h.full()[:, 0]
 
     def jacobians(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Jacobians of inequalities g and equations h by (x, u, multipliers)."""
+        """Return the Jacobians of inequalities g and equations h of one sample.
+        The derivatives are with respect to state x, input u and multipliers.
+        """
         G, H = self._first(*args)
         return G.full(), H.full()
 

@@ -1,5 +1,6 @@
-"""Derivatives by the components of a state that contains unit quaternions.
-The map itself has derivatives by the error of the state, in which a rotation has three components.
+"""Derivatives with respect to the components of a state with unit quaternions.
+The map itself has derivatives with respect to the error of the state, in which a rotation has three
+components.
 
 Machine-learning frameworks differentiate by these components. A quaternion q of the state may have any norm
 except 0 here: the step begins at q/|q|. Errors about a state x with quaternions qb, and about the next state
@@ -36,7 +37,8 @@ def errors(f: OneStepMap) -> list[int]:
 
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return the Jacobian (N, ndx, nx) of the state's error by the state's components.
+    """Return the Jacobian (N, ndx, nx) of the error of the state.
+    The derivatives are with respect to the components of the state.
 
     The shape is (N, ndx, nx), at the states x (N, nx).
     """
@@ -48,8 +50,8 @@ def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the Hessian of a weighted state error by the state's components.
-    The state error has ndx components, with the weights y.
+    """Return the Hessian of a weighted sum of the components of the state's error.
+    The weights are y. The derivatives are with respect to the nx components of the state.
 
     The weighted error is y . error with y (N, ndx); the shape is (N, nx, nx).
     """
@@ -64,7 +66,8 @@ def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
-    """Return the Jacobian (N, nx, ndx) of the state's components by the state's error.
+    """Return the Jacobian (N, nx, ndx) of the components of the next state x1.
+    The derivatives are with respect to the error of this state.
 
     The shape is (N, nx, ndx), at states x1 with unit quaternions.
     """
@@ -76,8 +79,8 @@ def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
 
 
 def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the Hessian of weighted state components by the state's error.
-    The state is the next state x1, whose nx components have the weights w.
+    """Return the Hessian of a weighted sum of the components of the next state x1.
+    The weights of the nx components are w. The derivatives are with respect to the error of this state.
 
     The weighted state is w . state with w (N, nx); the shape is (N, ndx, ndx).
     """
@@ -89,7 +92,7 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
-    """Set the derivatives of state components by their own errors to 1.
+    """Set derivatives of state components with respect to their own errors to 1.
     The derivatives of quaternions are left unchanged.
     """
     turned = {i + j for i in f.space.quaternions for j in range(4)}
@@ -103,7 +106,8 @@ def _square(q: np.ndarray) -> np.ndarray:
 
 
 def _left(q: np.ndarray, sign: int) -> np.ndarray:
-    """Return the matrices (N, 4, 4) of quaternion products q p with q (N, 4).
+    """Return the matrices (N, 4, 4) that multiply quaternions from the left by q.
+    With the `sign` -1, the multiplication is by the conjugates of q (N, 4).
 
     They are p -> q * p, and with sign -1 p -> conjugate(q) * p.
     """

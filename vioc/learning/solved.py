@@ -22,8 +22,8 @@ from vioc.maps.protocol import OneStepMap
 
 
 def check_framework_map(f: OneStepMap) -> None:
-    """Raise ValueError if machine-learning frameworks cannot use a map's errors.
-    The errors are those between states, by which the map has derivatives.
+    """Raise ValueError if JAX and PyTorch cannot use the state errors of a map.
+    The derivatives of the map are with respect to these errors (differences between states).
 
     Errors must be differences of states or rotations of quaternions.
     """
@@ -74,7 +74,7 @@ class Solved:
     @property
     def jacobians(self) -> np.ndarray:
         """Jacobians (N, nx + nm, nx + nu + np) of next states and multipliers.
-        The derivatives of the N steps are by state, input and parameters.
+        The derivatives of the N steps are with respect to state, input and parameters.
         """
         nx, nm, nu, np_ = self.sizes
         J = np.empty((self.count, nx + nm, nx + nu + np_))
@@ -137,8 +137,8 @@ class Solved:
 
 
 class _Errors:
-    """Conversion of derivatives by state errors to derivatives by components.
-    The components are those of the state, which may contain quaternions.
+    """Conversion of derivatives from state errors to the components of the state.
+    A map has derivatives with respect to errors, in which a rotation has three components and not four.
 
     The formulas are in `vioc.learning.ambient`.
     """
@@ -162,8 +162,9 @@ class _Errors:
         return np.concatenate([J[:, :, :ndx] @ self.into, J[:, :, ndx:]], axis=2)
 
     def second(self, H: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Return the Hessian of weighted results of steps by the components of states.
-        H is the given Hessian by the errors of states. Results are the next state and the multipliers.
+        """Return the Hessian of weighted results with respect to state components.
+        H is the Hessian with respect to the error of the state. Results are the next state and the
+        multipliers.
 
         H is the second derivative of `weights(w)` times (next error, multipliers) by (error, u, ...).
         """

@@ -98,7 +98,8 @@ class _Step(torch.autograd.Function):
 
 
 class _Pushforward(torch.autograd.Function):
-    """Autograd function of Jacobians times directions, by row (forward mode).
+    """Autograd function of the products of steps' Jacobians with directions.
+    It is the forward mode of a step; each row of its arguments belongs to one step.
 
     It is (s, ds) -> J(s) ds.
     """
@@ -119,7 +120,8 @@ class _Pushforward(torch.autograd.Function):
 
 
 class _Pullback(torch.autograd.Function):
-    """Autograd function of transposed Jacobians times weights, by row (reverse mode).
+    """Autograd function of products of transposed Jacobians of steps with weights.
+    It is the reverse mode of a step; each row of its arguments belongs to one step.
 
     It is (s, w) -> J(s)' w, for each row.
     """

@@ -27,16 +27,18 @@ class StepArrays:
 
     @property
     def blocks(self) -> dict[str, np.ndarray]:
-        """Dict of this object's arrays by their names."""
+        """Arrays of this object, by the names of its attributes."""
         return dict(self.__dict__)
 
     def rows(self: Self, index: Any) -> Self:
-        """Return this object's arrays for selected steps; an integer `index` removes the axis of steps."""
+        """Return this object with the selected steps only, in all its arrays.
+        An integer `index` removes the axis of steps.
+        """
         return type(self)(**{name: block[index] for name, block in self.blocks.items()})
 
     @classmethod
     def joined(cls: type[Self], parts: list[Self]) -> Self:
-        """Return several objects of this class as one, with their arrays joined along the axis of steps."""
+        """Join several objects of this class into one, along the axis of steps."""
         if len(parts) == 1:
             return parts[0]
         names = parts[0].blocks
@@ -101,7 +103,8 @@ class Steps:
 @dataclass(frozen=True, repr=False)
 class Linearization(StepArrays):
     """First derivatives of one step, or of several steps, of a map.
-    A and B are the Jacobians of the next state by the state and by the input; ``A, B = ...`` unpacks them.
+    A and B are the Jacobians of the next state with respect to the state and the input; ``A, B = ...``
+    unpacks them.
 
     Along a trajectory every array has a leading axis of N steps.
 
@@ -125,7 +128,9 @@ class Linearization(StepArrays):
 
     @staticmethod
     def of(states: np.ndarray, multipliers: np.ndarray, nu: int) -> Linearization:
-        """Return a linearization, given the Jacobians of the next states and of the multipliers.
+        """Return a linearization, given the Jacobians of a step's results.
+        The results are the next state and the multipliers. Both Jacobians are with respect to the state, the
+        `nu` inputs and the parameters.
 
         The Jacobian of the states is (..., ndx, ns), that of the multipliers (..., nm, ns), both by
         s = (state errors, inputs, parameters).
@@ -135,8 +140,8 @@ class Linearization(StepArrays):
 
     @property
     def matrix(self) -> np.ndarray:
-        """Jacobian (..., ndx + nm, ndx + nu + np) of the next state and the multipliers.
-        The derivatives are by the state, the input and the parameters.
+        """Jacobian (..., ndx + nm, ndx + nu + np) of next state and multipliers.
+        The derivatives are with respect to the state, the input and the parameters.
         """
         return np.block([[self.A, self.B, self.P], [self.C, self.D, self.E]])
 
@@ -160,8 +165,9 @@ def _table(m: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class SecondOrder(StepArrays):
-    """Hessian of a weighted sum of a step's results, which are the next state and the multipliers.
-    ``Hxx, Hxu, Huu = ...`` unpacks its blocks by state x and input u.
+    """Hessian of a weighted sum of a step's results.
+    The results are the next state and the multipliers. ``Hxx, Hxu, Huu = ...`` unpacks the blocks of the
+    Hessian with respect to the state x and the input u.
 
     With weights z of x[k+1] and zeta of the multipliers they are the Hessian of z . f + zeta . lambda. Along
     a trajectory every array has a leading axis of N steps.
@@ -182,7 +188,8 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def of(H: np.ndarray, ndx: int, nu: int) -> SecondOrder:
-        """Return second derivatives, given the Hessians H by state, input and parameters.
+        """Divide the Hessian H of each step into its blocks.
+        H contains the second derivatives with respect to the state, the input and the parameters.
 
         The Hessians (..., ns, ns) are by s = (state errors, inputs, parameters).
         """
@@ -192,7 +199,9 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def shapes(ndx: int, nu: int, np_: int) -> tuple[tuple[int, int], ...]:
-        """Return the shapes of the blocks of one step's Hessian, by state, input and parameters."""
+        """Return the shapes of the blocks of one step's Hessian.
+        The Hessian is with respect to `ndx` state errors, `nu` inputs and `np_` parameters.
+        """
         return (ndx, ndx), (ndx, nu), (nu, nu), (ndx, np_), (nu, np_), (np_, np_)
 
     @staticmethod
@@ -202,8 +211,9 @@ class SecondOrder(StepArrays):
 
     @property
     def matrix(self) -> np.ndarray:
-        """Hessian of a step's weighted results as one symmetric matrix (..., ns, ns).
-        The ns variables are the state errors, the inputs and the parameters.
+        """Hessian (..., ns, ns) of a step's weighted results, as one symmetric matrix.
+        The results are the next state and the multipliers. The ns variables are the state errors, the inputs
+        and the parameters.
         """
         xt, ut, pt = (np.swapaxes(m, -1, -2) for m in (self.xu, self.xp, self.up))
         rows = (self.xx, self.xu, self.xp), (xt, self.uu, self.up), (ut, pt, self.pp)
@@ -214,7 +224,8 @@ class SecondOrder(StepArrays):
 
 
 def solved(S: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
-    """Solve many linear systems with the matrices S; without a right-hand side return the inverses.
+    """Solve the linear systems S[i] X[i] = right[i] for all i.
+    Without right-hand sides, return the inverse of every matrix S[i].
 
     X (N, n, m) has S (N, n, n) X = right. It is not a number where S is singular.
     """
@@ -228,7 +239,9 @@ def solved(S: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
 
 
 def columns(ndx: int, nu: int) -> tuple[slice, slice, slice]:
-    """Return the column ranges of state errors, inputs and parameters in the Jacobian of a step."""
+    """Return the column ranges of a step's Jacobian, as slices.
+    The ranges belong to the state errors (`ndx` columns), the inputs (`nu` columns) and the parameters.
+    """
     return slice(ndx), slice(ndx, ndx + nu), slice(ndx + nu, None)
 
 
@@ -295,8 +308,8 @@ class MapDerivatives:
         )
 
     def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
-        """Return the first derivatives along a motion, including changes of the times of contact events.
-        Feedback design needs these derivatives.
+        """Return the first derivatives of the motion along a trajectory.
+        They include the changes of the times of contact events. Feedback design needs these derivatives.
 
         They differ from `linearize` where steps are switched by their index, and bodies by contact
         (`SwitchedMap`). `closed`: the motion continues with its first step.

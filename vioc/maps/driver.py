@@ -176,8 +176,9 @@ class Driver:
             self._overcome(c, k)
 
     def attempt(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, float]:
-        """Return the next state and the solver's error of a step, even if its solution is not certified.
-        The error is the last relative correction of the solution, or at least 1 if it is not certified.
+        """Return the next state that the solver computes, and the solution's error.
+        No exception is raised if the solution is wrong. The error is the last relative correction of the
+        solution, or at least 1 if the solver does not certify the solution.
 
         The robust kernel is used if there is one.
         """
@@ -365,7 +366,8 @@ def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndar
 
 
 def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
-    """Continue many rollouts to their ends, in several calls so that Ctrl-C can interrupt the work.
+    """Continue many rollouts to their last steps.
+    The compiled program is called several times, so that Ctrl-C can interrupt the work between two calls.
 
     Calls `ManyProgram.accumulate`.
     """

@@ -48,8 +48,9 @@ def none(*_: Any) -> None:
 
 @dataclass(frozen=True)
 class StepSolver:
-    """Functions that solve the steps of a map, and functions that check its states.
-    A step is solved by `program`; if that fails, by `robust`, and then by `rescued`.
+    """Functions that solve the steps of a map, and functions that check states.
+    Each step is first tried by the function `program`, then by the slower and more robust functions `robust`
+    and `rescued`.
 
     Attributes
     ----------

@@ -77,7 +77,7 @@ class Implicit:
     def extended(
         self, x: ca.SX, parameters: ca.SX, more: Callable[[ca.SX], ca.SX], rest: list[int]
     ) -> Implicit:
-        """Return the same quantities for an extended map.
+        """Return these quantities for an extended map, whose state is x.
         The state of the extended map also contains some of this map's parameters.
 
         Its state x ends with `more`, which replaces some parameters; `rest` are the indices of those that
@@ -93,7 +93,9 @@ class Implicit:
         return Implicit(x, parameters, lambda: self.values, self._begun, equations)
 
     def values_at(self, x: ca.SX, parameters: ca.SX) -> ca.SX:
-        """Return the solution of the linear equations for other symbols of the state and the parameters."""
+        """Return the solution of the linear equations in given symbols.
+        The symbols x and `parameters` replace those of the state and the parameters.
+        """
         if ca.is_equal(x, self.x) and ca.is_equal(parameters, self.parameters):
             return self.values
         return self._function(x, parameters)
@@ -161,7 +163,9 @@ class Implicit:
         return self._derivatives(self.x, self.parameters, self.w, 0)[0]
 
     def first(self) -> ca.SX:
-        """Return the derivative (n, nx) of the solution of the equations by the state."""
+        """Return the derivative (n, nx) of the unknowns w with respect to the state.
+        The unknowns are the solution of the linear equations.
+        """
         return self._derivatives(self.x, self.parameters, self.w, 0)[1]
 
     def adjoint(self, weights: ca.SX) -> ca.SX:

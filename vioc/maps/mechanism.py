@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 
 def added(x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
-    """Return coordinates after a change, x + by, for mechanisms without constraints."""
+    """Return the coordinates x + by, for a mechanism without constraints."""
     return x + by
 
 
 def exact(dt: float) -> float:
-    """Return 0 N: by default, the forces in a step of length `dt` have no rounding error."""
+    """Return 0 N, the default for the rounding error of forces in a step.
+    The length of the step is `dt`.
+    """
     return 0.0
 
 
@@ -36,7 +38,8 @@ def no_regressor(linear: Any = ()) -> Any:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Properties of a map that only mechanisms have, such as energy; defaults are for other maps.
+    """Properties of a map that only mechanisms have, such as energy.
+    For maps that are no mechanisms, they have default values.
 
     Attributes
     ----------
@@ -113,7 +116,7 @@ def no_mechanism(f: OneStepMap) -> Mechanism:
 
 
 def held_inputs(f: OneStepMap, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the matrices for which all substeps have the same input as the whole step.
-    They are factors of state and input: a substep has the input (first matrix) x + (second matrix) u.
+    """Return matrices by which every substep has the same input as the whole step.
+    The input of a substep is the first matrix times the state x plus the second matrix times the input u.
     """
     return np.zeros((len(ends), f.nu, f.nx)), np.tile(np.eye(f.nu), (len(ends), 1, 1))

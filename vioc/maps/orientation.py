@@ -22,7 +22,8 @@ def component(name: str) -> tuple[str, int] | None:
 
 
 def log_over_vector(s: Any, size: Any) -> Any:
-    """Return the factor c for which c v is the rotation vector of a unit quaternion (s, v).
+    """Return the factor c that makes c v a rotation vector.
+    It is the rotation vector of the unit quaternion with the scalar part s and the vector part v.
 
     It is smooth at zero, for s >= 0; `size` is |v|^2.
     """

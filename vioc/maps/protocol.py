@@ -192,8 +192,8 @@ class OneStepMap(ABC):
         return times_of(lengths, k0, self.dt, begins)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
-        """Return the input at rest: kinematic variables stay where they are in the state x.
-        All other inputs are 0.
+        """Return the input that keeps kinematic variables at their values in state x.
+        All other inputs are 0. (A kinematic variable is a coordinate whose motion is an input.)
         """
         return np.zeros(self.nu)
 
@@ -523,7 +523,8 @@ class OneStepMap(ABC):
 
     @own
     def kernel(self) -> Kernel | None:
-        """CasADi function that solves a step in compiled code, with its tolerance; None without one.
+        """CasADi function that solves a step in compiled code, with its tolerance.
+        The result is None if the map has no such function.
 
         Rollouts and closed loops are made from it.
         """
@@ -546,7 +547,7 @@ class OneStepMap(ABC):
         """
 
     def trying(self, **values: float) -> OneStepMap:
-        """Return the map with parameter values that a search or a filter tries.
+        """Return the map with trial values of parameters, for a search or a filter.
 
         In contrast to `with_parameters` only inertias of bodies are checked, since without valid ones there
         is no motion.
@@ -568,7 +569,9 @@ class OneStepMap(ABC):
 
 
 def _plain(value: Any) -> Any:
-    """Return an attribute of a map as plain data: functions by name, objects as text."""
+    """Convert an attribute of a map to plain data, such as a number or a text.
+    For example, a function is converted to its name.
+    """
     if isinstance(value, OneStepMap):
         return value.identity()
     if isinstance(value, tuple):

@@ -66,8 +66,8 @@ def relaxed_step(
     guess: ca.SX,
     contacts: Sequence[str],
 ) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """Return a builder of the smoothed equations of a step with contact.
-    The builder is a function of the values of the parameters and of the smoothing of the map.
+    """Return a function that builds the smoothed equations of a step with contact.
+    The arguments of this function are the parameter values of the map and the smoothing parameter.
 
     Parameters
     ----------

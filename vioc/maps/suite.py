@@ -312,7 +312,9 @@ def second_derivatives(case: Case) -> None:
 
 
 def derivatives_by_times(case: Case) -> None:
-    """Check the derivatives by step length and start time against finite differences."""
+    """Check the derivatives with respect to step length and start time.
+    They are compared with finite differences.
+    """
     f, n = case.f, case.size
     step = f.steps_at(case.x[None], case.u[None], case.k)
     z, zeta = case.numbers(3, 1, f.ndx), case.numbers(4, 1, len(f.multiplier_names))
@@ -479,7 +481,9 @@ def _finite(blocks: Linearization | SecondOrder, what: str) -> None:
 def _slope(
     function: Callable[[np.ndarray], np.ndarray], d: np.ndarray, case: Case
 ) -> tuple[np.ndarray, float]:
-    """Return a directional derivative by extrapolated finite differences, and its error estimate."""
+    """Return the derivative of a function in the direction d.
+    It is computed at 0 by extrapolated finite differences. The second result is an estimate of its error.
+    """
     coarse, fine = ((function(a * d) - function(-a * d)) / (2 * a) for a in (APART, APART / 2))
     best = (4 * fine - coarse) / 3
     size = 1 + np.abs(function(0 * d)).max(initial=0.0) + np.abs(best).max(initial=0.0)
@@ -487,7 +491,9 @@ def _slope(
 
 
 def _curvature(function: Callable[[np.ndarray], float], d: np.ndarray, case: Case) -> tuple[float, float]:
-    """Return a second directional derivative by finite differences, and its error estimate."""
+    """Return the second derivative of a function in the direction d.
+    It is computed by finite differences. The second result is an estimate of its error.
+    """
     middle = function(0 * d)
     h = 5 * APART
     coarse, fine = ((function(a * d) - 2 * middle + function(-a * d)) / a**2 for a in (h, h / 2))

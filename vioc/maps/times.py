@@ -1,4 +1,5 @@
-"""Derivatives of steps by their length and start time, from the equations that define a step.
+"""Derivatives of steps with respect to their length and start time.
+They are computed from the equations that define a step.
 
 A step solves r(x, u, x_next, multipliers, t, dt, parameters) = 0. With y the errors of x_next and the
 multipliers, and s the errors of x, inputs, parameters, dt and t,
@@ -29,7 +30,8 @@ TIMES = 2  # dt and t
 
 
 class StepTimes:
-    """Evaluator of derivatives of steps by step length and start time, from the equations of a step.
+    """Evaluator of derivatives of steps with respect to step length and start.
+    They are computed from the equations that define a step. The start is the time at which the step begins.
 
     Parameters
     ----------
@@ -55,9 +57,9 @@ class StepTimes:
 
     @cached_property
     def _equations(self):
-        """Symbols and residual of a step's equations, in terms of small errors of states and multipliers.
-        The symbols are the arguments, the error e of the initial state, and the errors y of the results. The
-        results are the next state and the multipliers.
+        """Symbols and residual of the equations that define a step.
+        The symbols are the arguments of the step, the error e of the initial state, and the errors y of the
+        results (the next state and the multipliers). The residual is a function of all of them.
 
         They are arguments, e, y and r, with x and x_next displaced by their errors.
         """
@@ -91,7 +93,8 @@ class StepTimes:
 
     @cached_property
     def _slopes(self) -> Evaluator:
-        """Evaluator of the derivatives of a step's equations by its results, length and start time.
+        """Evaluator of the first derivatives of the residual of a step's equations.
+        The derivatives are with respect to the results of the step, its length and its start time.
 
         They are r_y, and r_dt and r_t as columns.
         """
@@ -102,7 +105,8 @@ class StepTimes:
 
     @cached_property
     def _curved(self) -> Evaluator:
-        """Evaluator of the second derivatives of a step's equations that involve length or start time.
+        """Evaluator of the second derivatives of the residual of a step's equations.
+        It has only the derivatives that involve the step length or the start time.
 
         (w . r)'' [0; 1; y_s], with rows (e, u, parameters, dt, t, y), for the columns y_s by dt and by t.
         """
@@ -120,8 +124,9 @@ class StepTimes:
         return [*arrays, theta]
 
     def _solved(self, r_y: np.ndarray, columns: np.ndarray, transposed: bool = False) -> np.ndarray:
-        """Solve linear systems with the Jacobian r_y of a step's residual by the step's results.
-        The right-hand sides are `columns`.
+        """Solve linear systems with the matrices `r_y` or their transposes.
+        Each matrix is the Jacobian of a step's residual with respect to the step's results. The right-hand
+        sides are `columns`.
 
         Returns -r_y^-1, or its transpose, times columns. On a manifold there are more equations than errors.
         """
@@ -133,7 +138,9 @@ class StepTimes:
         return -solved(R, np.swapaxes(Q, 1, 2) @ columns)
 
     def added(self, to: MapDerivatives) -> MapDerivatives:
-        """Return a map's derivatives with those by step length and start time added."""
+        """Return a map's derivatives, extended by those with respect to times.
+        The times are the step length and the start time of each step.
+        """
         f = to.map
 
         def second(steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
@@ -144,7 +151,9 @@ class StepTimes:
         )
 
     def first(self, steps: Steps, theta: np.ndarray, lin: Linearization) -> Linearization:
-        """Return the linearization of steps with columns for step length and start time."""
+        """Return a linearization of steps, extended by columns for two times.
+        The columns are the derivatives with respect to the step length and the start time of each step.
+        """
         r_y, r_s = self._slopes(*self._at(steps, theta))
         by = self._solved(r_y, r_s)
         ndx = self.f.ndx
@@ -160,7 +169,9 @@ class StepTimes:
         Z: np.ndarray,
         zeta: np.ndarray,
     ) -> SecondOrder:
-        """Return the contracted second derivatives of steps with those by length and start time added.
+        """Return second derivatives of steps, extended by those with respect to times.
+        The times are the step length and the start time of each step. The derivatives are those of weighted
+        sums of the results of each step.
 
         `H` are those without, contracted with Z and zeta.
         """

@@ -18,7 +18,7 @@ Self = TypeVar("Self")
 
 
 class _Made(ABC, Generic[T]):
-    """Base class of properties that are computed at their first use and then stored."""
+    """Base class of property decorators that compute a value once and store it."""
 
     def __init__(self, make: Callable[[Any], T]):
         self._make, self.__doc__ = make, make.__doc__

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 def of_each(
     f: OneStepMap, parameters: Mapping[str, Any], starts: int, inputs: int | None
 ) -> tuple[dict[str, np.ndarray], int]:
-    """Return parameter values of M rollouts, arrays (M,) by name, and the number M.
-    `starts` is the number of initial states, `inputs` the number of input sequences.
+    """Return the parameter values of each of M rollouts, and the number M.
+    The values are arrays (M,) by name. `starts` is the number of initial states, `inputs` the number of input
+    sequences.
 
     A single value or start is used for all rollouts.
     """

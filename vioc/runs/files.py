@@ -190,7 +190,9 @@ def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np
 
 
 def _same(key: str, ours: Any, theirs: Any) -> bool:
-    """Return whether an entry has equal values in two identities of maps."""
+    """Return whether two descriptions of maps agree in the entry `key`.
+    `ours` and `theirs` are the values of this entry.
+    """
     if key == "dt" and isinstance(ours, float) and isinstance(theirs, (int, float)):
         return same_steps(theirs, ours)
     return ours == theirs

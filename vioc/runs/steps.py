@@ -91,7 +91,7 @@ def check_clock(run: Any, what: str) -> None:
 
 
 def steps_within(got: float, step: float, what: str, owner: str, hold: bool) -> int:
-    """Return how many steps of length `step` one step of length `got` contains.
+    """Return how many steps of length `step` fit in one step of length `got`.
 
     `what` takes the longer steps, `owner` the shorter. Raises ValueError unless the number is 1, or an
     integer if `what` is to `hold` between its samples.

@@ -139,7 +139,7 @@ class Trajectory:
         return float(self.t[-1] - self.t[0])
 
     def on_its_step(self) -> Trajectory:
-        """Return the trajectory with a map whose default step length is that of its steps.
+        """Return the trajectory, with its map's default step length set to its own.
 
         If they are not equal, the trajectory is unchanged. Results made from it (a regulator, a file, a
         quantity) then have these steps.
@@ -173,7 +173,7 @@ class Trajectory:
 
     @cached_property
     def impulse_lengths(self) -> np.ndarray:
-        """Time (N,), s, by which the impulses of each step are divided to give forces.
+        """Time (N,), s, by which the impulses of each step are divided to get forces.
 
         An impulse divided by this time is the force. An impulse at the start of a step belongs in part to the
         step before, which may have another length.

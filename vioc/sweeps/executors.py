@@ -87,7 +87,8 @@ def _end_with_parent() -> None:
 def _through(
     executor: Executor, call: Callable, tasks: dict[int, tuple], width: int, lost: list[int]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield results of tasks run by an executor, with at most `width` tasks at a time.
+    """Run tasks with an executor, at most `width` at a time, and yield results.
+    The first entry of each result is the index of its task.
 
     If the executor breaks, its running tasks go to `lost`.
     """

@@ -81,7 +81,7 @@ class Sweep(Sequence):
 
     @property
     def values(self) -> list[Any]:
-        """Return values of the function at all points, in order.
+        """Return the results of the swept function at all points, in order.
 
         Raises
         ------
@@ -318,7 +318,9 @@ def sweep(
 
 
 def _call(function: Callable[..., Any], point: Any, child: np.random.SeedSequence | None) -> dict[str, Any]:
-    """Call the function at one point in a worker process, and catch its exceptions."""
+    """Call the swept function at one point in a worker process.
+    The result is a dict, which also describes an exception of the function.
+    """
     before = time.perf_counter()
     more = {} if child is None else {"rng": np.random.default_rng(child)}
     result: dict[str, Any] = {"value": None, "error": None, "traceback": ""}

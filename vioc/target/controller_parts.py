@@ -87,13 +87,15 @@ def helpers() -> dict[str, str]:
 
 
 def factored(n: int) -> Operations:
-    """Return the operation count of the C function ``factor`` for an n x n matrix."""
+    """Return the operation count of a C function that factorizes an n x n matrix."""
     inner = sum((n - k - 1) ** 2 for k in range(n))
     return Operations(inner, inner, n * (n - 1) // 2, tests=n * (n - 1) // 2 + n)
 
 
 def solved(n: int) -> Operations:
-    """Return the operation count of the C function ``solve`` for an n x n matrix."""
+    """Return the operation count of a C function that solves a linear system.
+    The system has an n x n matrix that is factorized already.
+    """
     return Operations(n * (n - 1), n * (n - 1), n)
 
 
@@ -164,8 +166,8 @@ def _expression(name: str, comment: str, precision: str, outputs: dict, **symbol
 
 
 def _sensed(f: OneStepMap, measurement: Measurement | None, precision: str) -> tuple[ca.SX, ca.SX, str]:
-    """Return CasADi expressions of the state and the measurement, and C code.
-    The C code computes the measurement from the state.
+    """Return CasADi expressions of a map's state and of its measurement.
+    Also return C code that computes the measurement from the state.
 
     Without a measurement g is the state.
     """

@@ -267,7 +267,8 @@ class _Graph:
         )
 
     def _named(self, value: _Value) -> str:
-        """Return a C expression that may occur twice: a number or the name of a variable.
+        """Return a C expression of a value that a C function uses more than once.
+        It is a number or the name of a variable.
 
         An expression is first made a variable.
         """
@@ -282,7 +283,9 @@ class _Graph:
         self.operations += Operations(**operations)
 
     def written(self, i: int, name: str) -> list[str]:
-        """Return C assignments of all entries of an output, row by row."""
+        """Return the C assignments of all entries of the function's output number i.
+        The entries are assigned row by row.
+        """
         pattern = self.function.sparsity_out(i)
         rows, columns = pattern.size1(), pattern.size2()
         at = [r * columns + c for r, c in zip(*pattern.get_triplet(), strict=True)]

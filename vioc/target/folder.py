@@ -78,7 +78,9 @@ class Target:
     unstable_poles: tuple[complex, ...] = ()
 
     def text(self, source: str) -> str:
-        """Return C code in which ``target_`` and ``TARGET_`` are the folder's name."""
+        """Replace the prefixes ``target_`` and ``TARGET_`` in C code.
+        They are replaced by the name of the folder.
+        """
         source = re.sub(r"\bTARGET_(?=[A-Z])", f"{self.name.upper()}_", source)
         return re.sub(r"\btarget(?=[_.])", self.name, source)
 
@@ -219,7 +221,8 @@ def write_target(
 
 
 def _loop(what: Any) -> ClosedLoop:
-    """Return a closed loop with the law that is to be written in C.
+    """Return the closed loop of a law, given the loop or only the law.
+    Raise TypeError if C code cannot be generated for the law.
 
     A law alone is closed about its own map.
     """

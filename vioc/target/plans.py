@@ -127,7 +127,8 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
 
 
 class _PlanRows:
-    """Constraints of one step of a predictive controller's horizon, bounds first.
+    """Constraints of one step of a predictive controller's horizon.
+    Bounds on single states and inputs come first.
 
     Rows that are entries of (x, u) come first.
     """

@@ -1,4 +1,4 @@
-"""Division of a map's step into explicit equations and an implicit core.
+"""Division of a map's step into explicit equations and a few implicit ones.
 
 docs/target.md describes it. The equations r(x, u, x+, lambda) = 0 of a step are ordered once, (TG 1-5):
 unknowns given explicitly by one equation come first, those that no other equation needs come last, and the
@@ -63,7 +63,9 @@ class SplitStep:
         return bool(ca.depends_on(ca.vertcat(self.G, self.after), self.t))
 
     def function(self, name: str, outputs: dict[str, ca.SX]) -> ca.Function:
-        """Make a CasADi function of the implicit unknowns d, the state x, input u, time t."""
+        """Make a CasADi function that evaluates the expressions `outputs`.
+        Its arguments are the unknowns d of the implicit equations, the state x, the input u and the time t.
+        """
         inputs = {"d": self.d, "x": self.x, "u": self.u, "t": self.t}
         return ca.Function(name, [*inputs.values()], [*outputs.values()], [*inputs], [*outputs], OPTIONS)
 
@@ -75,7 +77,7 @@ class SplitStep:
     @cached_property
     def newton(self) -> ca.Function:
         """CasADi function of the residual G of implicit equations and of its Jacobian.
-        The Jacobian is by the unknowns d of the implicit equations.
+        The Jacobian is with respect to the unknowns d of the implicit equations.
         """
         return self.function("newton", {"G": self.G, "J": ca.jacobian(self.G, self.d)})
 
@@ -89,7 +91,7 @@ class SplitStep:
     @cached_property
     def derivatives(self) -> ca.Function:
         """CasADi function of the Jacobians of implicit equations and next state.
-        The derivatives are by the implicit unknowns, the state and the input.
+        The derivatives are with respect to the implicit unknowns, the state and the input.
         """
         ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
         outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}
@@ -105,7 +107,8 @@ class SplitStep:
         given: int | None = None,
         ends: np.ndarray | None = None,
     ) -> int:
-        """Return a number of Newton iterations that suffices for recorded steps, plus one.
+        """Return a sufficient number of Newton iterations for a step.
+        It is one more than the number that solves all recorded steps.
 
         The steps have indices k, states X and inputs U; the first of them are known to end at `ends`. A
         number `given` is checked and returned.
@@ -225,8 +228,9 @@ Pairs = list[tuple[int, int]]  # each equation with the unknown that it determin
 
 
 def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
-    """Sort a step's equations into explicit ones and an implicit core.
-    Some explicit equations are solved before the core, and some after it.
+    """Sort a step's equations into explicit and implicit ones.
+    Each explicit equation is solved for one unknown. Some explicit equations are solved before the implicit
+    ones, and some after them.
 
     Return pairs (equation, unknown) to solve first and last, and the core's unknowns and equations.
     """

@@ -128,7 +128,7 @@ def _write_html(path: Path, pictures: Iterable[Any], figure: Any, fps: float) ->
     from matplotlib.animation import HTMLWriter
 
     class Ready:
-        """Figure-like object by which a movie writer gets an image that is already drawn."""
+        """Substitute for a figure, which gives a movie writer an already drawn image."""
 
         dpi = figure.dpi
         get_size_inches = figure.get_size_inches

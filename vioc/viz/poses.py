@@ -41,7 +41,8 @@ class Places:
     @cached_property
     def groups(self) -> np.ndarray:
         """Index, for each frame, of the nearest ancestor that has a joint variable.
-        Both are parts of the same rigid body. The index is -1 if a frame cannot move.
+        The frame and this ancestor are parts of the same rigid body. The index is -1 if the frame cannot
+        move.
         """
         return rigid_groups(self.system)
 

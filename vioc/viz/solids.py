@@ -125,7 +125,10 @@ def _solid(node: int, shape: Shape, parameters: Mapping[str, float]) -> Solid:
 
 
 def _carried(node: int, balls: list[tuple[np.ndarray, float]]) -> list[Solid]:
-    """Convert spheres (centre, radius) of a frame to a solid, their convex hull."""
+    """Convert spheres (centre, radius) that a frame carries to solids.
+    The solid is a box for eight points at its corners, and a capsule for two equal spheres. Otherwise each
+    sphere is a solid.
+    """
     centers, radii = np.array([c for c, _ in balls]), [r for _, r in balls]
     low, high = centers.min(axis=0), centers.max(axis=0)
     if len(balls) == 8 and not any(radii):

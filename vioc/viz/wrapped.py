@@ -1,5 +1,5 @@
 """Functions that find the one-step map of a mechanism inside wrapping maps.
-Drawings need it, for example if a map adds a delay.
+Drawings need the mechanism's map, for example if another map adds a delay.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def freed_parameters(run: Any) -> dict[str, np.ndarray]:
 
 
 def pieces(run: Any, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
-    """Yield slices of `rows` with constant parameter values, each with a map.
-    It is the map of the mechanism with these parameter values.
+    """Yield slices of the samples `rows` in which parameters keep their values.
+    Each slice comes with the map of the mechanism that has these parameter values.
     """
     freed, f = freed_parameters(run), innermost(run.map)
     if not freed:

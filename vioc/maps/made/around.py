@@ -23,7 +23,8 @@ Self = TypeVar("Self", bound="MapAround")
 
 
 class SpaceAround(StateSpace):
-    """State space of an inner map, extended by additional states whose errors are their differences.
+    """State space of a map whose state is an inner map's state and further states.
+    The error between two values of a further state is their difference.
 
     `n` is the number of inner states.
     """
@@ -185,13 +186,15 @@ class MapAround(OneStepMap):
 
     @abstractmethod
     def _first(self, steps: Steps, timed: bool) -> Linearization:
-        """Return the first derivatives of steps; `timed` adds those by step length and start time."""
+        """Return the first derivatives of steps of this map.
+        With `timed`, the derivatives with respect to step length and start time are included.
+        """
 
     @abstractmethod
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
-        """Return the second derivatives of steps, contracted with covectors.
-        Z weights the next states, `zeta` the multipliers. `timed` adds derivatives by step length and start
-        time.
+        """Return the second derivatives of weighted sums of the results of steps.
+        The weights of the next states are Z, and the weights of the multipliers are `zeta`. With `timed`, the
+        derivatives with respect to step length and start time are included.
         """
 
     @property
@@ -210,5 +213,7 @@ class MapAround(OneStepMap):
 
 
 def derivatives_of(f: OneStepMap, timed: bool) -> MapDerivatives:
-    """Return the derivatives of a map; `timed` adds those by step length and start time."""
+    """Return the object that evaluates the derivatives of a map.
+    With `timed`, the derivatives with respect to step length and start time are included.
+    """
     return f.derivatives.timed if timed else f.derivatives

@@ -70,7 +70,8 @@ class DelayedMap(MapAround):
     # -- the state space ------------------------------------------------------------------------
 
     def join(self, x: Any, pending: Any = None) -> np.ndarray:
-        """Return a state from the inner map's state and the pending commands, the next one first.
+        """Return a state, given the inner map's state and the pending commands.
+        The first of the pending commands is that for the next step.
 
         `pending` has shape (n, nu), or (nu,) for equal commands; None is `rest_input`.
         """

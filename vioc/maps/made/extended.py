@@ -112,7 +112,8 @@ class ExtendedMap(MapAround):
         self._made_of = self.steps, self.freed, self.kept, self.disturbances, self.biases
 
     def _read_disturbances(self, names: tuple[str, ...]) -> None:
-        """Set the matrices that map disturbances to inputs and to states.
+        """Set the matrices by which disturbances act on the inner map.
+        There is one matrix for disturbances of inputs, and one for disturbances of states.
 
         They are `_to_inputs` (nu, nd) and `_to_states` (ndx, nd).
         """
@@ -163,7 +164,9 @@ class ExtendedMap(MapAround):
         return np.concatenate([x, [float(own[n]) for n in self.constants]])
 
     def _own(self, x: np.ndarray) -> np.ndarray:
-        """Return default values of the constants, given the state x of the inner map."""
+        """Return default values of the constants in this map's state.
+        They can depend on the state x of the inner map.
+        """
         timed = [self.steps * self.inner.dt] if self.steps else []
         freed = [self.inner.parameters[n] for n in self.freed]
         kept = [x[self.inner.state_names.index(n)] for n in self.kept]
@@ -296,8 +299,9 @@ class ExtendedMap(MapAround):
         return Trajectory(f, t, x, u, run.multipliers, k0=run.k0).on_its_step()
 
     def _extended_kernel(self) -> Kernel | None:
-        """Return the kernel of the inner map under disturbances.
-        Return None if durations or parameters are states: they are checked at every step.
+        """Return the CasADi function of the inner map's step, with disturbances added.
+        Return None if the state contains a duration or parameters, whose values must be checked at every
+        step.
         """
         inner, n = self.inner.kernel, self.inner.nx
         if inner is None or self.steps or self.freed:
@@ -335,7 +339,9 @@ class ExtendedMap(MapAround):
         return replace(inner, x0=x0, x1=x1, u=U, t=self.times(h, k0, t)[:-1], h=h)
 
     def _pieces(self, constants: np.ndarray) -> list[slice]:
-        """Return the ranges of successive steps with equal parameter values."""
+        """Return ranges of successive steps in which the parameters keep their values.
+        The values of the parameters are columns of `constants` (a row for each step).
+        """
         first = 1 if self.steps else 0
         values = constants[:, first : first + len(self.freed)]
         cuts = np.flatnonzero((values[1:] != values[:-1]).any(axis=1)) + 1

@@ -88,8 +88,8 @@ class NoisyMap(MapAround):
         return twin
 
     def _rows(self, k: Any) -> np.ndarray:
-        """Return the indices of the known inputs for the steps k.
-        Steps after the last known input have the index of this input.
+        """Return the index, in the arrays of known inputs, for each of the steps k.
+        Steps after the last known input use this last input.
         """
         return np.minimum(k, len(self.U) - 1)
 
@@ -111,7 +111,7 @@ class NoisyMap(MapAround):
 
     @property
     def _on(self) -> int:
-        """Step index of the inner map at this map's step 0."""
+        """Index of the step of the inner map that belongs to step 0 of this map."""
         return self.k0 - (int(np.argmax(self.taken)) if self.taken.any() else 0)
 
     @property
@@ -146,7 +146,9 @@ class NoisyMap(MapAround):
         return Steps(X, ends, W, multipliers, t, h, k)
 
     def _inner(self, steps: Steps) -> tuple[slice, Steps]:
-        """Return a mask of the steps that the inner map takes, and these steps of the inner map."""
+        """Return the range of the steps that the inner map takes, and these steps.
+        Other steps only add noise to the state.
+        """
         at = self._rows(steps.k)
         taken = np.flatnonzero(self.taken[at])
         some = slice(int(taken[0]), int(taken[-1]) + 1) if len(taken) else slice(0, 0)

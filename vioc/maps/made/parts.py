@@ -11,7 +11,7 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps, columns
 
 @dataclass(frozen=True)
 class Parts:
-    """Steps that each consist of m successive steps (the parts) of another map.
+    """Data of steps that consist of m successive steps (parts) of another map.
 
     Attributes
     ----------
@@ -46,8 +46,9 @@ class Parts:
         return Linearization.of(end, along, lin.B.shape[2])
 
     def weights(self, lin: Linearization, Z: np.ndarray, zeta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the covectors with which the second derivatives of each part are contracted.
-        The contracted derivatives of the parts make up those of the whole step, by the chain rule.
+        """Return the weights of the results of each part of the steps.
+        They follow from the weights of the results of whole steps, Z for the next states and `zeta` for the
+        multipliers.
 
         They follow from the covectors Z and zeta of the whole steps: at the end of a part, Z is the costate
         of the remaining parts.

@@ -66,7 +66,7 @@ class Substeps(MapAround):
 
     @cached_property
     def _ends(self) -> np.ndarray:
-        """Ends of the substeps as fractions of the step (n,)."""
+        """End of each of the n substeps (n,), as a fraction of the whole step."""
         return np.arange(1, self.n + 1) / self.n
 
     def _inputs(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:

@@ -100,8 +100,9 @@ class SwitchedMap(MapAround):
         return len(self.maps) - 1, k
 
     def _pieces(self, k0: int, n: int) -> Iterator[tuple[slice, int, bool]]:
-        """Yield ranges of successive steps of one map, with the index of the map.
-        A flag is True if the range begins after a switch.
+        """Yield ranges of successive steps that one map takes.
+        Each range comes with the index of the map, and with a flag that is True if the range begins after a
+        switch.
 
         The steps are k0 ... k0 + n - 1.
         """
@@ -116,7 +117,10 @@ class SwitchedMap(MapAround):
 
     @cached_property
     def _leaps(self) -> dict[int, Evaluator]:
-        """Evaluators of the state's jumps at switches and of their derivatives, by the next map's index."""
+        """Evaluators of the state's jumps at switches between maps.
+        They also evaluate the derivatives of the jumps. The key of an evaluator is the index of the map that
+        takes the steps after the switch.
+        """
         found = {}
         for i in range(len(self.maps)):
             jump = self.jumps[i - 1] if i or self.periodic else None

@@ -105,7 +105,9 @@ def curve(axes: Any, t: np.ndarray, values: np.ndarray, name: str, **style: Any)
 
 
 def held(values: np.ndarray) -> np.ndarray:
-    """Append the last value to values of steps (N,), so that stairs end at sample N."""
+    """Append the last value to the values (N,) of a quantity in N steps.
+    A curve of stairs through the result ends at sample N.
+    """
     return np.append(values, values[-1:])
 
 

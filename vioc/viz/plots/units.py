@@ -59,7 +59,7 @@ def _constraint_unit(f: Any, name: str) -> str:
 
 
 def per(unit: str, other: str) -> str:
-    """Return the text of the quotient of two units, "" if both are unknown."""
+    """Return the text of the quotient unit / other, where "" is an unknown unit."""
     if not other:
         return unit
     below = f"({other})" if " " in other or "/" in other else other
