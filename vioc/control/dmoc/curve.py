@@ -99,6 +99,7 @@ def _inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 def resample(run: Trajectory, phase: Phase) -> Curve:
     """Interpolate a trajectory at the samples of a phase.
+    If the phase has a given duration, the trajectory is stretched to it.
 
     It is stretched to the duration of the phase, if that is given.
 

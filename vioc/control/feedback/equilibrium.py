@@ -299,7 +299,8 @@ def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float])
 
 
 def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) -> Equations:
-    """Return a function that evaluates expressions of the state and their Jacobian.
+    """Return a function that evaluates expressions and their Jacobian at a state.
+    The Jacobian is with respect to the error of the state.
 
     The Jacobian is by errors of the state. With names, angles in `wrap` are taken the short way round.
     """
