@@ -238,8 +238,9 @@ def _slopes(
     """
 
     def at(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the Lagrangian's derivatives for given costates.
-        The sums of the magnitudes of their terms are returned, too.
+        """Return derivatives of the Lagrangian and sizes of their terms, for costates p.
+        The derivatives are with respect to states and inputs. The size is the sum of the magnitudes of the
+        terms of a derivative.
         """
         moved, turned = np.einsum("kij,ki->kj", lin.A[1:], p[1:]), np.einsum("kij,ki->kj", lin.B, p)
         by_x = gx[1:] - p
