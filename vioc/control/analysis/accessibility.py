@@ -216,7 +216,7 @@ def accessibility(
 
 
 def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a point near x that satisfies the constraints.
+    """Return a point near x that satisfies the constraints of the system.
     The rank of the constraints' Jacobian at this point is returned, too.
 
     The constraints are that the functions `held` are 0. Elsewhere brackets include the constraints' drift.

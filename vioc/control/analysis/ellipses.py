@@ -23,7 +23,7 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
     The ellipse contains the errors that inputs of energy <= 1 reach or, for observability, the errors whose
     outputs have an energy <= 1.
 
-    They are the columns of a (2, 2) array. With `section`, all other errors are 0.
+    The semi-axes are the columns of a (2, 2) array. With `section`, all other errors are 0.
 
     Raises
     ------

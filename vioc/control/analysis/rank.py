@@ -275,8 +275,8 @@ def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _clarity(space: Subspace) -> float:
-    """Return the ratio of smallest accepted to largest rejected singular value.
-    The larger it is, the more certain is the rank.
+    """Return how certain the numerically decided dimension of a subspace is.
+    The result is the ratio of the smallest accepted to the largest rejected singular value.
 
     A direction with singular value s has an error of eps/s, and so have all directions that follow from it.
     """
@@ -362,7 +362,7 @@ def stuck_modes(
     A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarray | None = None, *, circle: bool = False
 ) -> str:
     """Return a text with the eigenvalues that no feedback can move.
-    For each eigenvalue the text also names the states in the uncontrollable combination.
+    For each eigenvalue the text also names the states that move in its uncontrollable modes.
 
     Parameters
     ----------

@@ -215,8 +215,8 @@ def _nearly_one(A: np.ndarray, B: np.ndarray) -> float:
 
 
 class _Steps:
-    """Bounds on the error of a closed loop after each step of a trajectory.
-    The errors before the step are those in a ball of given radius.
+    """Bounds on the error of a closed loop after one step, for each of several steps.
+    The error before a step is any error in a ball of given radius.
 
     The steps z -> z+ begin at c points: z = T w, z+ = T+ w+, |w| <= radius.
 

@@ -91,8 +91,9 @@ class Expansion:
 
     @cached_property
     def lxu(self) -> np.ndarray:
-        """Mixed second derivatives (N, ndx, nu) of the cost: state errors and inputs.
-        An error is a small displacement of a state, a tangent vector.
+        """Mixed second derivatives (N, ndx, nu) of the cost.
+        They are with respect to the errors of the states and to the inputs. An error is a small displacement
+        of a state, a tangent vector.
         """
         n = len(self.end)
         return np.ascontiguousarray(self.second[:, :n, n:])

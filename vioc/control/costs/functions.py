@@ -56,9 +56,6 @@ def derivatives(name: str, f: OneStepMap, args: list[ca.SX], scalar: ca.SX, *oth
     """Return a CasADi function for gradient and Hessian of a scalar expression.
     Derivatives are taken with respect to the error of the state and the symbols `others`. The gradient is a
     column, and `args` are the arguments of the function.
-
-    Derivatives are taken by the state's error and `others`; the gradient is a column, and `args` are the
-    function's arguments.
     """
     operations = ca.Function("scalar", args, [scalar]).n_instructions()
     if operations * (f.ndx + sum(o.numel() for o in others)) > LONG:

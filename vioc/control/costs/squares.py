@@ -58,7 +58,7 @@ class Squares:
         """Split a scalar expression into weighted squared residuals and other terms.
         The residuals are functions of the variables `by`.
 
-        `by` are the variables. The search follows sums, differences and multiples by factors independent of
+        The search follows sums, differences and multiples by factors independent of
         `by`. It finds c sq(r), c r r and c r^2 / d, also of sums r, and e' W e with a constant W that is
         positive semi-definite. The sign of a factor that is not constant is unknown: the residual has weight
         0 where the factor is negative.

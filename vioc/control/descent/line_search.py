@@ -147,8 +147,8 @@ class Descent:
 
     @property
     def _least(self) -> float:
-        """Largest predicted reduction of the cost at an iterate that is stationary.
-        At a larger predicted reduction the search continues.
+        """Threshold of the predicted reduction of the cost, below which the search ends.
+        An iterate counts as stationary if its predicted reduction is at most this threshold.
 
         It is the tolerance in units of the cost: the power of 1000 in which the cost is between 30 and
         30000.

@@ -128,7 +128,7 @@ class LocalModel:
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return units for the shift that is added to the diagonal of the Hessian.
+        """Units of the shift that is added to the diagonal of the Hessian.
         There is one unit for each component of the state's error (ndx,) and of the input (nu,).
 
         They are the mean weight of inputs per unit step weight, or that of the last state if inputs have

@@ -101,8 +101,6 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
     """Interpolate a trajectory at the samples of a phase.
     If the phase has a given duration, the trajectory is stretched to it.
 
-    It is stretched to the duration of the phase, if that is given.
-
     States are interpolated linearly in the fraction of elapsed time, inputs are constant over steps;
     multipliers are impulses and scale with the step. A trajectory with equally many equal steps keeps its
     samples.

@@ -152,7 +152,7 @@ class FunctionBlock:
         The first is with respect to all variables of the program, the second with respect to all its
         parameters.
 
-        They are by all unknowns w, (n m, size), and by all parameters p, (n m, given), of the program.
+        Their shapes are (n m, size) and (n m, given).
         """
         v, g = self._symbols
         rows = self.function(v, g)[1]

@@ -65,7 +65,7 @@ class ScheduledLaw(Law):
         """Return a law that interpolates between regulators about several equilibria.
         The scheduling variable is the quantity named `by`.
 
-        They may be in any order.
+        The regulators may be in any order.
         """
         laws: list[StateLaw] = []
         for law in map(as_law, regulators):

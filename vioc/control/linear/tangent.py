@@ -56,9 +56,9 @@ def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
-    """Return gradient, Hessian times vector, and this vector, for an expression.
-    The vector is a symbolic direction d, and the order is: gradient, d, Hessian times d. Derivatives of the
-    scalar expression are with respect to the error of the state and the symbols `others`.
+    """Return gradient, direction d, and Hessian times d of a scalar expression.
+    The direction d is a vector of new symbols. Derivatives are with respect to the error of the state and the
+    symbols `others`.
 
     d is (ndx + ...,). The Hessian times d is a short expression even if the Hessian is not.
     """

@@ -48,8 +48,8 @@ class VarianceLimits(NamedTuple):
     end: np.ndarray | None = None
 
     def only(self, rows: np.ndarray, end: bool) -> VarianceLimits:
-        """Return some of these limits.
-        `rows` is a mask of the limits on variances; `end` is True to keep the limit on the final covariance.
+        """Return selected limits on variances.
+        `rows` is a mask of the limits to keep; `end` is True to keep also the limit on the final covariance.
         """
         r = len(self.at)
         first, second = rows[:r], rows[r:]

@@ -229,7 +229,8 @@ class Recursion:
     @cached_property
     def _closed(self) -> tuple[np.ndarray, np.ndarray]:
         """Closed-loop matrices of all stages: A - B K (N, n, n), and (I - D T) (A - B K).
-        The latter are those of regularized dynamics, with the D and T of `_softened`.
+        The latter are those of regularized dynamics, where T is the cost-to-go matrix and the diagonal matrix
+        D has the regularization delta of each state.
         """
         n, e = self.n, self._elastic
         free = self._F[:, :, :n] - self._F[:, :, n:] @ self.gains

@@ -138,7 +138,7 @@ def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
     """Return the CasADi function of one step of a trial rollout under feedback.
     The function simulates the step and adds its running cost.
 
-    It takes a kernel step and adds its cost. The carry is (cost, x).
+    It takes a kernel step. The carry is (cost, x).
     """
     nx, nu = e.nx, e.nu
     x, u, _, lam, t, dt, theta, reference, w = e.arguments

@@ -149,8 +149,8 @@ class Recursions:
 
     def model(self, shift: float) -> tuple[bool, bool]:
         """Compute the second-order model of the cost at the iterate.
-        Return two flags: the first tells if the model is valid, the second if its Hessian, with a shift, has
-        a minimum.
+        Return two flags: the first tells if the model is valid, the second if it has a minimum when its
+        Hessian is shifted.
 
         `shift` of Newton's Hessian is in units of `unit`.
 
