@@ -118,7 +118,7 @@ class Sampler:
 
     @property
     def seen(self) -> OneStepMap:
-        """Map that the observer uses as its model, or the plant without observer."""
+        """Map that the observer uses as its model; the plant if there is no observer."""
         return getattr(self.observer, "map", self.plant)
 
     def run(

@@ -180,7 +180,7 @@ class Level:
 
     @property
     def keep(self) -> float:
-        """Smallest part of its distance from a bound that a slack may keep in one step."""
+        """Smallest fraction of its distance from a bound that a slack keeps in one step."""
         return 1 - max(BOUNDARY, 1 - self.mu)
 
     # -- merit ----------------------------------------------------------------------------------
