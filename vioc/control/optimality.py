@@ -227,8 +227,9 @@ def kkt(
 def _slopes(
     lin: Linearization, gx: np.ndarray, gu: np.ndarray, sx: np.ndarray, su: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the Lagrangian's derivatives by states and inputs, and the costates.
-    The sum of the magnitudes of the terms of each derivative is returned, too.
+    """Return derivatives of the Lagrangian, sizes of their terms, and costates.
+    The derivatives are with respect to states and inputs. The size is the sum of the magnitudes of the terms
+    of a derivative.
 
     Derivatives are by x_1 .. x_N and by u_0 .. u_N-1; magnitudes are sums over the terms of a derivative.
     Costates from their recursion make the derivatives by x zero. For an unstable motion the recursion
@@ -237,8 +238,9 @@ def _slopes(
     """
 
     def at(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the Lagrangian's derivatives for given costates.
-        The sums of the magnitudes of their terms are returned, too.
+        """Return derivatives of the Lagrangian and sizes of their terms, for costates p.
+        The derivatives are with respect to states and inputs. The size is the sum of the magnitudes of the
+        terms of a derivative.
         """
         moved, turned = np.einsum("kij,ki->kj", lin.A[1:], p[1:]), np.einsum("kij,ki->kj", lin.B, p)
         by_x = gx[1:] - p
@@ -299,7 +301,9 @@ def _least_squares(
 
 
 class _Worst:
-    """Largest residual found so far, with its quantity and sample; nan if any was nan."""
+    """Largest of several residuals, with the name of its quantity and its sample.
+    The value is nan if a residual is nan.
+    """
 
     def __init__(self) -> None:
         self.value, self.place = 0.0, ""
@@ -334,8 +338,9 @@ def _against_difference(
 
 
 class Limited(NamedTuple):
-    """Expressions with limits at given samples.
-    The fields are names, expression, samples, limits and time-varying data.
+    """Expressions with lower and upper limits at given samples.
+    The fields are the names and the expression, the samples `at`, the limits, and symbols and values of
+    time-varying data.
     """
 
     names: tuple[str, ...]
@@ -376,7 +381,7 @@ def _limited(
 
 
 def _samples(f: OneStepMap, expression: ca.SX, n: int) -> np.ndarray:
-    """Return the samples at which an expression is defined: all states or all steps.
+    """Return the indices of the states or steps at which an expression is defined.
 
     An expression belongs to steps if it uses inputs or impulses.
     """

@@ -216,7 +216,7 @@ def accessibility(
 
 
 def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a point near x that satisfies the constraints.
+    """Return a point near x that satisfies the constraints of the system.
     The rank of the constraints' Jacobian at this point is returned, too.
 
     The constraints are that the functions `held` are 0. Elsewhere brackets include the constraints' drift.
@@ -234,7 +234,9 @@ def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, i
 
 
 def _growth(brackets: list[Bracket], n: int, degree: int, tolerance: float) -> tuple[tuple[int, ...], float]:
-    """Return the rank of the Lie brackets up to each degree, and their largest norm."""
+    """Return the dimensions of the spans of Lie brackets up to each degree.
+    The largest norm of a bracket's value is returned, too.
+    """
     size = max((float(np.linalg.norm(b.value)) for b in brackets), default=0.0) or 1.0
     up_to = ([b for b in brackets if b.degree <= d] for d in range(1, degree + 1))
     return tuple(_span(some, n, tolerance, size).shape[1] for some in up_to), size
@@ -327,7 +329,7 @@ def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> 
 def _obstructions(
     brackets: list[Bracket], n: int, theta: float, tolerance: float, size: float, rank: int
 ) -> tuple[str, ...]:
-    """Return the Lie brackets that may obstruct local controllability.
+    """Return the names of Lie brackets that may obstruct local controllability.
     The criterion is Sussmann's theorem.
 
     They are bad brackets that are not neutralized: their symmetrized values are not in the span of the

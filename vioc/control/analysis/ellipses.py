@@ -19,10 +19,11 @@ SEEN = 1e-8  # component of an unobservable direction in the plane that counts a
 
 
 def semi_axes(structure: Structure, first: str, second: str, section: bool = False) -> np.ndarray:
-    """Return the semi-axes of the ellipse of two state errors for unit energy.
-    It contains errors reached with input energy <= 1 or, for observability, errors with output energy <= 1.
+    """Return the semi-axes of the ellipse of two named errors of the state.
+    The ellipse contains the errors that inputs of energy <= 1 reach or, for observability, the errors whose
+    outputs have an energy <= 1.
 
-    They are the columns of a (2, 2) array. With `section`, all other errors are 0.
+    The semi-axes are the columns of a (2, 2) array. With `section`, all other errors are 0.
 
     Raises
     ------
@@ -48,8 +49,9 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return a square-root factor M of an estimation error's covariance M M'.
-    In the observable directions the covariance is the inverse of the observability Gramian, else 0.
+    """Return a square-root factor M of the covariance M M' of an estimation error.
+    In the observable directions `seen`, the covariance is the inverse of the observability Gramian; in all
+    other directions it is 0.
 
     M is (ndx, rank). The observable errors M w, |w| <= 1, have at most unit output energy; unobservable
     errors may be added.

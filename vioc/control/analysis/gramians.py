@@ -168,7 +168,7 @@ def steer(A: Matrices, B: Matrices, target: Any, tolerance: float = REACHABLE) -
 
 
 def _smith(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return the solution W = A W A' + B B' of the Lyapunov equation, by doubling."""
+    """Solve the Lyapunov equation W = A W A' + B B' for W by a doubling method."""
     radius = np.abs(np.linalg.eigvals(A)).max(initial=0.0)
     if not radius < 1:
         raise OptimizationError(

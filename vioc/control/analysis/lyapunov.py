@@ -197,7 +197,7 @@ class _Decrease:
 
     def radius(self, direction: np.ndarray, far: float) -> float:
         """Return the smallest |w| in a given direction at which V does not decrease.
-        V is the Lyapunov function of the closed loop, and w its scaled error.
+        V is the Lyapunov function of the closed loop, and w the scaled error of the state with V = |w|^2.
 
         The result has a relative accuracy of 1e-4, and is inf if it exceeds `far`. Radii of a geometric
         sequence are tried, then bisected: a violation between two of them can be missed.
@@ -254,8 +254,9 @@ class _Decrease:
     def _descend(
         self, rng: np.random.Generator, radius: float, direction: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Reduce the radius of a point at which V does not decrease, by random rotations.
-        V is the Lyapunov function of the closed loop.
+        """Search by random rotations for a point near 0 where V does not decrease.
+        V is the Lyapunov function of the closed loop. The search starts from such a point, and returns the
+        radius and the direction of the nearest one.
 
         This is a (1+1) evolution strategy with decreasing step size.
         """

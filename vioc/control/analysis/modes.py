@@ -251,8 +251,9 @@ def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
 
 
 def _clarity(sizes: np.ndarray) -> float:
-    """Return the ratio between the singular values above and below a threshold.
-    It is the smallest value above it over the largest below it, at most `CLEAR`.
+    """Return how clearly a threshold separates large from small singular values.
+    The result is the smallest singular value above the threshold `STILL`, divided by the largest one below
+    it, at most `CLEAR`.
     """
     top = max(sizes[0], 1e-300)
     kept = sizes > STILL * top

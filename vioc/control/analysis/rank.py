@@ -144,8 +144,9 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
 def _clear_of_rounding(
     A: np.ndarray, B: np.ndarray, decide: Callable[[np.ndarray, np.ndarray], tuple[Subspace, bool]]
 ) -> Subspace:
-    """Return the controllable subspace of a system.
-    It is found in the given units of the states, or in natural units where these are clearer.
+    """Return the controllable subspace of a system, decided by a given function.
+    If this function rejects the motion of a state as rounding, the decision is repeated with the states in
+    natural units.
 
     `decide` returns the subspace for matrices A (N, n, n) and B (N, n, m) of N steps. It also returns True if
     it took the motion of a state for rounding, because that of others is much larger. In unsuitable units
@@ -161,7 +162,8 @@ def _clear_of_rounding(
 
 def _climbed(A: np.ndarray, B: np.ndarray, tolerance: float) -> tuple[Subspace, bool]:
     """Return the controllable subspace of the pair (A, B).
-    Also return True if the motion of some state was taken for rounding.
+    Return also a flag: True if the effect of the inputs on some state was so small that it was ignored as
+    rounding error.
     """
     powers, factors = [A], [_unit_columns(B)]
     for _ in range(LONGEST):
@@ -183,8 +185,8 @@ def _climbed(A: np.ndarray, B: np.ndarray, tolerance: float) -> tuple[Subspace, 
 
 
 def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
-    """Return the controllable subspace of one pair (A, B).
-    The basis of its complement is left empty.
+    """Return the controllable subspace of (A, B) by the staircase algorithm.
+    A basis of the subspace is returned without a basis of its complement.
     """
     size, spread = np.linalg.norm(A, 2) or 1.0, np.linalg.norm(B, 2) or 1.0
     last, accepted, rejected = _range(B / spread, tolerance)
@@ -234,9 +236,9 @@ def reached(
 
 
 def _stretches(A: np.ndarray, B: np.ndarray, cuts: np.ndarray, tolerance: float) -> tuple[Subspace, bool]:
-    """Return the subspace of last states that inputs reach.
-    Also return True if the motion of some state was taken for rounding. Steps between two of the `cuts` are
-    treated as one.
+    """Return the subspace of final states that inputs can reach, and a flag.
+    The flag is True if the effect of the inputs on some state was so small that it was ignored as rounding
+    error. All steps between two successive indices in `cuts` are combined to one step.
     """
     n = A.shape[1]
     basis, accepted, rejected, rounded = np.zeros((n, 0)), np.inf, 0.0, False
@@ -273,8 +275,8 @@ def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _clarity(space: Subspace) -> float:
-    """Return the ratio of smallest accepted to largest rejected singular value.
-    The larger it is, the more certain is the rank.
+    """Return how certain the numerically decided dimension of a subspace is.
+    The result is the ratio of the smallest accepted to the largest rejected singular value.
 
     A direction with singular value s has an error of eps/s, and so have all directions that follow from it.
     """
@@ -337,9 +339,9 @@ def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
 
 
 def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return F and W of the uncontrollable modes that do not decay.
-    They obey W'A = F W' and W'B = 0.
-    The amplitudes a = W'z of these modes have the dynamics a+ = F a.
+    """Return matrices F and W of the uncontrollable modes that do not decay.
+    They obey W'A = F W' and W'B = 0. For the system z+ = A z + B v, the amplitudes a = W'z of these modes
+    have the dynamics a+ = F a.
 
     Returns
     -------
@@ -360,7 +362,7 @@ def stuck_modes(
     A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarray | None = None, *, circle: bool = False
 ) -> str:
     """Return a text with the eigenvalues that no feedback can move.
-    It also names the states that move with these eigenvalues.
+    For each eigenvalue the text also names the states that move in its uncontrollable modes.
 
     Parameters
     ----------

@@ -103,7 +103,9 @@ class Structure:
 
     @property
     def felt(self) -> int:
-        """Number of directions of the state whose gain is above the rounding error.
+        """Number of directions of the state with a gain above the rounding error.
+        The gain of a direction tells how strongly inputs move the state along it, or how strongly it appears
+        in the outputs.
 
         The threshold is `ROUNDING` times the largest gain. The number is below `rank` if the horizon is short
         for slow motions, or if rounding was counted as motion: rounding of A and B is removed

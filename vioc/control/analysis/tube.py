@@ -215,7 +215,8 @@ def _nearly_one(A: np.ndarray, B: np.ndarray) -> float:
 
 
 class _Steps:
-    """Bounds on a closed loop's error after one step, for balls of initial errors.
+    """Bounds on the error of a closed loop after one step, for each of several steps.
+    The error before a step is any error in a ball of given radius.
 
     The steps z -> z+ begin at c points: z = T w, z+ = T+ w+, |w| <= radius.
 
@@ -262,8 +263,8 @@ class _Steps:
 
     def after(self, k: int, r: float, curved: float) -> float:
         """Return a bound on the norm of the scaled error after step k.
-        Before the step, this norm is at most r.
-        `curved` is a bound on the step's second derivatives, see `curvature`.
+        Before the step, this norm is at most r. `curved` is a bound on the second derivatives of the step,
+        which the method `curvature` returns.
 
         It bounds |w+| for |w| <= r; inf without a bound.
         """
@@ -273,6 +274,7 @@ class _Steps:
 
     def curvature(self, radii: np.ndarray) -> np.ndarray:
         """Return bounds on the second derivatives of the steps over balls of errors.
+        The balls have the given radii, one for each step.
 
         They are bounds (c,) on the norms of w -> D2(w+)[w, w] over |w| <= radii (c,), inf if there is none.
         """

@@ -71,8 +71,8 @@ class Expansion:
 
     @cached_property
     def lx(self) -> np.ndarray:
-        """Gradient (N+1, ndx) of the cost by displacements of the states.
-        A displacement is an error of the state, a tangent vector.
+        """Gradient (N+1, ndx) of the cost with respect to the errors of the states.
+        An error is a small displacement of a state, a tangent vector.
         """
         return np.concatenate([self.first[:, : len(self.end)], self.end[None]])
 
@@ -83,16 +83,17 @@ class Expansion:
 
     @cached_property
     def lxx(self) -> np.ndarray:
-        """Hessian (N+1, ndx, ndx) of the cost by displacements of the states.
-        A displacement is an error of the state, a tangent vector.
+        """Hessian (N+1, ndx, ndx) of the cost with respect to errors of the states.
+        An error is a small displacement of a state, a tangent vector.
         """
         n = len(self.end)
         return np.concatenate([self.second[:, :n, :n], self.end_second[None]])
 
     @cached_property
     def lxu(self) -> np.ndarray:
-        """Mixed second derivatives (N, ndx, nu) of the cost by state and input.
-        Derivatives by the state are taken by its displacements (errors, tangent vectors).
+        """Mixed second derivatives (N, ndx, nu) of the cost.
+        They are with respect to the errors of the states and to the inputs. An error is a small displacement
+        of a state, a tangent vector.
         """
         n = len(self.end)
         return np.ascontiguousarray(self.second[:, :n, n:])
@@ -295,7 +296,7 @@ class Cost:
     @cached_property
     def constant_hessian(self) -> np.ndarray | None:
         """Constant Hessian of the running cost, or None if the Hessian varies.
-        Derivatives are taken by displacements of the state (errors, tangent vectors) and by the input.
+        Derivatives are taken with respect to the error of the state (a tangent vector) and the input.
         """
         if self.uses_multipliers:
             return None

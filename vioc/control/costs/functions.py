@@ -54,9 +54,8 @@ def scalar_function(name: str, args: list[ca.SX], expression: Any) -> ca.Functio
 
 def derivatives(name: str, f: OneStepMap, args: list[ca.SX], scalar: ca.SX, *others: ca.SX) -> ca.Function:
     """Return a CasADi function for gradient and Hessian of a scalar expression.
-
-    Derivatives are taken by the state's error and `others`; the gradient is a column, and `args` are the
-    function's arguments.
+    Derivatives are taken with respect to the error of the state and the symbols `others`. The gradient is a
+    column, and `args` are the arguments of the function.
     """
     operations = ca.Function("scalar", args, [scalar]).n_instructions()
     if operations * (f.ndx + sum(o.numel() for o in others)) > LONG:
@@ -232,17 +231,20 @@ class CostPart:
 
     @cached_property
     def value(self) -> Evaluator:
-        """Function that evaluates the cost, as an array (1, 1)."""
+        """Function that evaluates the cost; its result is an array of shape (1, 1)."""
         return self._evaluator(self.function)
 
     @cached_property
     def exact(self) -> Evaluator:
-        """Function that evaluates the cost's gradient (n, 1) and exact Hessian (n, n)."""
+        """Function that evaluates the cost's gradient (n, 1) and exact Hessian (n, n).
+        The n variables are those of the cost: first the error of the state, then the others.
+        """
         value = self._structure.value
         return self._evaluator(derivatives("exact", self._map, self._args, value, *self._others))
 
     def gauss_newton(self, *args: np.ndarray) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
         """Return gradient, Gauss-Newton Hessian and nonlinear residuals of the cost.
+        The nonlinear residuals are None if all residuals are linear.
 
         Shapes (..., n, 1), (..., n, n). The Hessian is J'WJ plus the Hessian of the remainder, made positive
         semi-definite.
@@ -320,8 +322,8 @@ class CostPart:
     @cached_property
     def _gauss_newton(self) -> tuple[Evaluator, np.ndarray]:
         """Function for the gradient and the Gauss-Newton Hessian of the cost.
-        Its outputs are the gradient, J'WJ of the residuals, and the Hessian of those terms of the cost that
-        are not squares of residuals.
+        Its outputs are the gradient, the matrix J'WJ of the residuals with their Jacobian J and weight W, and
+        the Hessian of those terms of the cost that are not squares of residuals.
 
         The latter Hessian is restricted to the variables on which it depends; their indices are returned as
         the second item.

@@ -55,9 +55,10 @@ class Squares:
 
     @staticmethod
     def of(expression: Any, by: ca.SX) -> Squares:
-        """Find the weighted squares of residuals in a scalar expression.
+        """Split a scalar expression into weighted squared residuals and other terms.
+        The residuals are functions of the variables `by`.
 
-        `by` are the variables. The search follows sums, differences and multiples by factors independent of
+        The search follows sums, differences and multiples by factors independent of
         `by`. It finds c sq(r), c r r and c r^2 / d, also of sums r, and e' W e with a constant W that is
         positive semi-definite. The sign of a factor that is not constant is unknown: the residual has weight
         0 where the factor is negative.
@@ -79,7 +80,7 @@ class Squares:
 
     @staticmethod
     def without(expression: ca.SX, by: ca.SX) -> ca.SX:
-        """Return the terms of a scalar sum that do not depend on the symbols `by`."""
+        """Return the part of a sum that does not depend on the symbols `by`."""
         found = _Walk(by)
         found.through(expression)
         return sum(found.free, ca.SX(0))
@@ -94,7 +95,7 @@ class Squares:
 
 
 class _Walk:
-    """Traversal of a sum that sorts its terms into squares of residuals and others."""
+    """Traversal of a sum that separates squares of residuals from the other terms."""
 
     def __init__(self, by: ca.SX):
         self._by = by
@@ -143,7 +144,7 @@ class _Walk:
         return None
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
-        """Add a product to the collected terms of a sum.
+        """Add a product c e, which is a term of a sum, to the terms of its kind.
         Factors that do not depend on the variables `by` become the weight of the term.
         """
         factors, varying = [e], []
@@ -194,8 +195,8 @@ class _Walk:
     # -- sums of products of linear combinations ---------------------------------------------------
 
     def forms(self) -> list[tuple[ca.SX, np.ndarray]]:
-        """Return the positive semi-definite quadratic forms 1/2 z'Cz among the terms.
-        Each form combines products and squares that have been collected.
+        """Return the positive semi-definite quadratic forms in the traversed sum.
+        Each form 1/2 z'Cz combines products and squares that are terms of the sum.
 
         Returns z and C of each. Squares of the same z are included. Products that are not part of such a form
         are added to `rest`.
@@ -230,8 +231,8 @@ class _Walk:
         return found
 
     def _linear(self, e: ca.SX, atoms: dict[int, ca.SX]) -> dict[int, float]:
-        """Return the coefficients of an expression as a linear combination of others.
-        The keys are hashes of these other expressions, which are collected in `atoms`.
+        """Write an expression as a linear combination; return its coefficients.
+        The keys of the result are hashes of the combined expressions, which are added to the dict `atoms`.
 
         Constants are omitted.
         """

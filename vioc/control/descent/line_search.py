@@ -124,7 +124,8 @@ class Descent:
             self.shift = max(SHIFT[1] * self.shift, SHIFT[0])
 
     def _attempt(self, model: LocalModel, aim: DescentDirection):
-        """Search along a direction for a trajectory with a lower cost.
+        """Search for a trajectory of lower cost along a descent direction.
+        Step lengths are reduced until Armijo's rule accepts one.
 
         Returns (trajectory, cost), the step length gamma and the number of trials. The first is None if no
         trial was accepted.
@@ -146,7 +147,8 @@ class Descent:
 
     @property
     def _least(self) -> float:
-        """Largest predicted reduction at which a trajectory counts as stationary.
+        """Threshold of the predicted reduction of the cost, below which the search ends.
+        An iterate counts as stationary if its predicted reduction is at most this threshold.
 
         It is the tolerance in units of the cost: the power of 1000 in which the cost is between 30 and
         30000.

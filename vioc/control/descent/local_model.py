@@ -128,7 +128,8 @@ class LocalModel:
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
-        """Units of the diagonal shift of the Hessian, for states (ndx,) and inputs (nu,).
+        """Units of the shift that is added to the diagonal of the Hessian.
+        There is one unit for each component of the state's error (ndx,) and of the input (nu,).
 
         They are the mean weight of inputs per unit step weight, or that of the last state if inputs have
         none, in units of sizes.
@@ -165,7 +166,8 @@ class LocalModel:
     def trial(
         self, direction: DescentDirection, gamma: float, limit: float
     ) -> tuple[Trajectory, float] | None:
-        """Return the trajectory after a projected step along a direction, and its cost.
+        """Return the trajectory and the cost after a step along a descent direction.
+        The step has the length `gamma`, and its end is projected to a trajectory by feedback.
 
         None if the cost is above `limit`, or if the step of length gamma leads to no trajectory or to no
         finite cost; `trouble` then holds the error, and a shorter step may succeed.

@@ -80,7 +80,8 @@ def defect(t: Transcription, i: int, g: np.ndarray) -> float:
 
 
 def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
-    """Yield values and limits of all optimization variables and constraints.
+    """Yield values and limits of all constraints and variables of a program.
+    They are those at the solution.
 
     Each item holds names, phase, samples, and the sizes, values, lower and upper limits (samples, names).
     """

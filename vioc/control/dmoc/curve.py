@@ -99,8 +99,7 @@ def _inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 def resample(run: Trajectory, phase: Phase) -> Curve:
     """Interpolate a trajectory at the samples of a phase.
-
-    It is stretched to the duration of the phase, if that is given.
+    If the phase has a given duration, the trajectory is stretched to it.
 
     States are interpolated linearly in the fraction of elapsed time, inputs are constant over steps;
     multipliers are impulses and scale with the step. A trajectory with equally many equal steps keeps its

@@ -198,7 +198,7 @@ def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
 def measured(
     function: ca.Function, names: Sequence[str], states: Sequence[str], *inputs: int
 ) -> dict[str, str]:
-    """Return for each equation the name of a state that has the same unit.
+    """Return a dict from names of step equations to states with the same unit.
     Such a state occurs in the equation with the factor 1 or -1; equations without one are left out.
 
     `names` are the names of the equations, and `inputs` are the indices of the function's inputs that are

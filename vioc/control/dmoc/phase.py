@@ -204,7 +204,7 @@ class Phase:
 
     @cached_property
     def state_ends(self) -> list[tuple[str, int, int, float, float]]:
-        """Limits of single states at the start and at the end of the phase.
+        """Limits of components of the first and the last state of the phase.
 
         Each is ("initial" or "final", sample, index of the state, lower, upper limit).
         """
@@ -306,7 +306,9 @@ class Phase:
 
     @cached_property
     def data(self) -> np.ndarray:
-        """References (time-varying data) of cost and constraints, (N+1, total)."""
+        """References (time-varying data) of cost and constraints at all samples.
+        There is a row for each of the N+1 samples, and a column for each reference value.
+        """
         n = self.steps
         columns = [np.empty((n + 1, 0))]
         if self.cost is not None:

@@ -350,8 +350,8 @@ class Problem:
         return ContactUnits.of(t, self._start(guess, t, smoothing), t.given_values(smoothing))
 
     def _limits(self, t: Transcription, initial: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the bounds of all variables of the program.
-        A given initial state replaces the one of the problem.
+        """Return lower and upper bounds of all variables of the nonlinear program.
+        If `initial` is given, it replaces the fixed components of the problem's first state.
         """
         low, high = t.lower.copy(), t.upper.copy()
         if initial is not None:

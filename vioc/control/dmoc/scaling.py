@@ -47,7 +47,7 @@ class Scales(NamedTuple):
         return cls(np.ones(t.program.size), np.ones(t.program.rows), 1.0)
 
     def back(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Convert variables and multipliers from scaled units to those of the program."""
+        """Convert variables and multipliers from the scaled to the original program."""
         return x * self.unknowns, y * self.cost / self.rows
 
     def grown(self, t: Transcription, w: np.ndarray) -> Scales | None:
@@ -166,8 +166,8 @@ class ContactUnits(NamedTuple):
 
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
     """Return the typical sizes of the states and inputs of each phase.
-    The total duration of all phases determines the unit of time. With contact, all momenta have the same
-    size, since an impulse of a contact changes many of them.
+    The unit of time follows from the total duration of all phases. With contact, all momenta have the same
+    typical size, since one contact impulse changes many of them.
     """
     lengths = [
         float(w[at.H[0]]) if at.H is not None else phase.length_limits[0]
@@ -194,7 +194,7 @@ def _told(phase: Phase) -> dict[str, np.ndarray]:
 
 
 def _quantity(name: str) -> str:
-    """Return the name of the quantity that a constraint with a given name limits."""
+    """Return the name of the limited quantity, from the name of its constraint."""
     for prefix in OF_QUANTITIES:
         name = name.removeprefix(prefix)
     return name

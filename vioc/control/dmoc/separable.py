@@ -129,8 +129,8 @@ class FunctionBlock:
     @cached_property
     def by_given(self) -> ca.Function:
         """CasADi function of three derivatives with respect to the block's parameters.
-        The functions that are differentiated are the Lagrangian of the block, the gradient of this
-        Lagrangian, and the constraints.
+        These are derivatives of the Lagrangian of the block, of the gradient of this Lagrangian with respect
+        to the block's variables, and of the constraints.
 
         The Lagrangian is sigma l + mu'c, its derivative is (1, np); arguments are (v, p, sigma, mu).
         """
@@ -148,10 +148,11 @@ class FunctionBlock:
         return np.asarray(cost).ravel(), np.asarray(rows).T
 
     def slopes(self, w: np.ndarray, p: np.ndarray, size: int, given: int) -> tuple[Any, Any]:
-        """Return Jacobians of the block's constraints at all places as sparse matrices.
-        They are with respect to the variables and to the parameters of the program.
+        """Return two sparse Jacobians of the block's constraints at all places.
+        The first is with respect to all variables of the program, the second with respect to all its
+        parameters.
 
-        They are by all unknowns w, (n m, size), and by all parameters p, (n m, given), of the program.
+        Their shapes are (n m, size) and (n m, given).
         """
         v, g = self._symbols
         rows = self.function(v, g)[1]
@@ -216,7 +217,9 @@ class SeparableProgram:
         return self.w.numel()
 
     def rows_of(self, i: int) -> np.ndarray:
-        """Return the indices (n, m) of block i's constraints in the stacked constraints g."""
+        """Return positions (n, m) of block i's constraints in the program's vector g.
+        There is a row for each place at which the block is evaluated.
+        """
         return self._place[self._starts[i] : self._starts[i + 1]].reshape(len(self.blocks[i]), -1)
 
     def _gather(self, block: FunctionBlock) -> list[ca.MX]:

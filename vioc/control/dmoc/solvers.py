@@ -70,8 +70,8 @@ class SolverOutcome:
     stats: dict[str, Any] = field(repr=False)
 
     def behind(self, first: SolverOutcome) -> SolverOutcome:
-        """Return the outcome of this solve if it converged, else that of the solve before.
-        Iterations and seconds of both are summed.
+        """Return this outcome if the solver converged, else that of a first solve.
+        Iterations and seconds of both solves are summed.
         """
         best = self if self.status is Status.CONVERGED else first
         own = self.iterations + first.iterations, self.seconds + first.seconds

@@ -19,7 +19,7 @@ ENTERS = 1e-6  # m; where limits force more penetration, room does not help
 
 def too_close(t: Transcription, smoothing: float, pull: float) -> str:
     """Return a warning if limits of contact gaps are too tight for the smoothing.
-    The text is empty if they are not.
+    The text is empty if the limits are wide enough.
 
     A gap of at most rho has an impulse of at least smoothing m h/(rho + give). The acceleration `pull`,
     m/s^2, is that of the weight.

@@ -35,7 +35,9 @@ class Stencil:
         self._given: dict[Any, _Entry] = {}
 
     def node(self, phase: int, ahead: int = 0) -> SampleSymbols:
-        """Return the symbols of the sample `ahead` steps after the current one."""
+        """Return the symbols of state, inputs and other quantities at another sample.
+        This sample is `ahead` steps after the sample at which the function is evaluated.
+        """
         return self.node_at(phase, ahead, False) if self._at is None else self.fixed(phase, self._at + ahead)
 
     def fixed(self, phase: int, sample: int) -> SampleSymbols:
@@ -51,16 +53,16 @@ class Stencil:
         return self._nodes.setdefault((phase, k, fixed), SampleSymbols(self, phase, k, fixed))
 
     def unknown(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
-        """Return a symbol for variables of the program at a sample.
-        A table lists the indices of these variables by sample.
+        """Return a symbol for variables of the program that belong to a sample.
+        Row k of `table` has the indices of these variables at sample k, in the vector of all variables.
 
         The table is (samples, size); a table with one row is used for all samples.
         """
         return self._symbol(self._unknowns, node, name, table)
 
     def given(self, node: SampleSymbols, name: str, table: np.ndarray) -> Any:
-        """Return a symbol for parameters of the program at a sample.
-        A table lists the indices of these parameters by sample.
+        """Return a symbol for parameters of the program that belong to a sample.
+        Row k of `table` has the indices of these parameters at sample k, in the vector of all parameters.
         """
         return self._symbol(self._given, node, name, table)
 
@@ -90,18 +92,23 @@ class Stencil:
 
     @property
     def reach(self) -> int:
-        """Offset from the current sample to the earliest sample that the function uses.
-        The offset is -1, for example, if the function uses the previous sample.
+        """Offset to the earliest sample that the function uses, in samples.
+        The offset is -1, for example, if the function uses the sample before the one at which it is
+        evaluated.
         """
         entries = [*self._unknowns.values(), *self._given.values()]
         return min((e.k for e in entries if not e.fixed), default=0)
 
     def index(self, samples: np.ndarray) -> np.ndarray:
-        """Return the program's indices of the stencil's variables at each sample."""
+        """Return the indices of the variables that the function uses at each sample.
+        They are indices into the vector of all variables of the nonlinear program.
+        """
         return _rows_at(self._unknowns, samples)
 
     def given_index(self, samples: np.ndarray) -> np.ndarray:
-        """Return the program's indices of the stencil's parameters at each sample."""
+        """Return the indices of the parameters that the function uses at each sample.
+        They are indices into the vector of all parameters of the nonlinear program.
+        """
         return _rows_at(self._given, samples)
 
 
@@ -228,8 +235,8 @@ def _placed(size: int, *parts: tuple[list[int], Any]) -> Any:
 
 
 def _used(entries: dict[Any, _Entry], cost: Any, rows: Any, least: int = 0) -> dict[Any, _Entry]:
-    """Return those entries whose symbols occur in the cost or the constraints.
-    If no symbol occurs, return the first `least` entries.
+    """Return the items of a dict whose symbols occur in a cost or constraints.
+    If no symbol occurs, return the first `least` items.
     """
     expression = ca.vertcat(cost, rows)
     used = {key: e for key, e in entries.items() if ca.depends_on(expression, e.symbol)}
@@ -242,8 +249,9 @@ def _split(whole: Any, parts: list[Any]) -> list[Any]:
 
 
 def _rows_at(entries: dict[Any, _Entry], samples: np.ndarray) -> np.ndarray:
-    """Return the indices (samples, total) of a function's variables or parameters.
-    A row holds the indices of all entries at one sample.
+    """Return the indices of a function's variables or parameters at given samples.
+    They are indices into the vector of all variables or parameters of the program. There is a row for each
+    sample and a column for each argument of the function.
     """
     columns = [np.empty((len(samples), 0), int)]
     for e in entries.values():

@@ -131,9 +131,9 @@ class Transcription:
         return min(own, default=None)
 
     def unknowns_of(self, i: int) -> list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]:
-        """Return names, indices and masks of a phase's variables, as three items.
-        The items are for states, for inputs, and for multipliers or contact variables. Index arrays have a
-        row for each sample; a mask is False where a state is not a variable.
+        """Return names, indices and masks of the variables of phase i.
+        There are three such tuples: for states, for inputs, and for multipliers or contact variables. The
+        indices have a row for each sample; a mask is False where a state is eliminated from the program.
         """
         phase, at = self.phases[i], self.layouts[i]
         f = phase.map
@@ -372,7 +372,7 @@ class Transcription:
         self._add(i, rows, samples, [f"implicit.{j}" for j in range(phase.quantities)])
 
     def _rows(self, i: int, where: str, by_step: bool, members: list[tuple[PathConstraint, int]]) -> None:
-        """Add the constraints of a phase that hold at the same samples."""
+        """Add constraints of phase i to the program that hold at the same samples."""
         phase = self.phases[i]
         f, n = phase.map, phase.steps
         samples = {"start": np.array([0]), "end": np.array([n]), "path": np.arange(n + (not by_step))}[where]
@@ -495,5 +495,5 @@ class Transcription:
 
 
 def _entries(columns: list[int], stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
-    """Return zero as the cost, and components of a sample's state as constraints."""
+    """Return 0 as cost, and some components of a sample's state as constraints."""
     return ca.SX(0), node.x[columns]

@@ -101,8 +101,8 @@ class ConfigurationObserver:
         return estimate._replace(u=u)
 
     def formula(self) -> ObserverFormula | None:
-        """Return the observer as a symbolic expression.
-        Return None if the momentum has no formula.
+        """Return the observer as symbolic expressions, for compiled simulation.
+        Return None if the mechanism has no symbolic expression of its momentum.
         """
         f, nq = self.map, len(self.measurement.names)
         recovery = f.mechanism.recovery()

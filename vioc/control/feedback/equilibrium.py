@@ -299,9 +299,10 @@ def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float])
 
 
 def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) -> Equations:
-    """Return a function that evaluates expressions of the state and their Jacobian.
+    """Return a function that evaluates expressions and their Jacobian at a state.
+    The Jacobian is with respect to the error of the state.
 
-    The Jacobian is by errors of the state. With names, angles in `wrap` are taken the short way round.
+    With names, angles in `wrap` are taken the short way round.
     """
     y = ca.densify(ca.vertcat(ca.SX(0, 1), *expressions))
     turns = np.array([n in f.wrap for n in names] or [False] * y.numel(), float)

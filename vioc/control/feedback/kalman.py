@@ -162,8 +162,9 @@ class KalmanFilter:
         )
 
     def row(self, k: int, last: bool = False) -> int:
-        """Return the index of the filter gain for sample k; ValueError if there is none.
-        With `last`, samples after the last gain use the last gain.
+        """Return the index of the filter gain for sample k.
+        Raise ValueError if there is none. If `last` is True, the last gain is also used for all later
+        samples.
         """
         k = as_count(k, "k", 0)
         if self.steady:
@@ -181,8 +182,8 @@ class KalmanFilter:
 
 
 def _same(P: np.ndarray | None, table: np.ndarray) -> bool:
-    """Return True if the covariance P equals the precomputed `table` up to rounding.
-    Return True if P is None, too.
+    """Return True if a covariance P is None, or equal to the precomputed one.
+    Differences that are rounding errors are ignored.
 
     Each element is compared relative to the standard deviations of its two errors.
     """

@@ -139,7 +139,7 @@ class ClosedLoop:
         self._noise()
 
     def _rates(self) -> tuple[int, int]:
-        """Return the sampling periods of law and observer, as numbers of plant steps."""
+        """Return the sampling periods of law and observer, in time steps of the plant."""
         f, law, observer = self.plant, as_law(self.law), self.observer
         of_law = steps_within(getattr(law, "map", f).dt, f.dt, "law", "the plant", self.hold)
         if observer is None:
@@ -241,7 +241,9 @@ class ClosedLoop:
 
     @cached_property
     def _sensors(self) -> Any:
-        """Sensors of the observer as functions of the plant's state, or None."""
+        """Measurement model of the observer as a function of the plant's state.
+        The value is None without an observer.
+        """
         measurement = self.observer and self.observer.measurement
         return measurement and measurement.on(self.plant)
 

@@ -169,14 +169,17 @@ class Measurement:
 
     @property
     def key(self) -> tuple:
-        """Names, wrapped angles and resolution of the measured quantities, as a key.
-        A compiled function is shared by measurements with equal keys, whose covariances may differ.
+        """Key of compiled functions that evaluate the measurement.
+        It consists of the names of the measured quantities, of the flags for angles, and of the resolutions.
+        Measurements that differ only in their covariances share a compiled function.
         """
         return self.names, *self.wrapped.tolist(), *self.resolution.tolist()
 
     @property
     def formula(self) -> ca.Function:
-        """CasADi function (x, parameters) -> measurement g(x) and its Jacobian by x."""
+        """CasADi function (x, parameters) -> (g, G): measurement and its Jacobian.
+        g is the exact measurement at the state x, and G its derivative with respect to x.
+        """
         s, g = self.map.symbols, ca.densify(self.expression)
         return ca.Function("g", [s.x, s.parameters], [g, ca.densify(ca.jacobian(g, s.x))])
 

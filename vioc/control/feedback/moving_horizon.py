@@ -235,7 +235,8 @@ class MovingHorizon:
     # -- optimal control problem of one sample --------------------------------------------------
 
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the known inputs and the noise matrices of the steps in the window.
+        """Return applied inputs and square roots of noise covariances in the window.
+        A mask of the steps that are steps of the map is returned, too.
 
         Step 0 leads from the prior to the first state. The last c - 1 steps are steps of the map; the steps
         between keep the state. See (MH 2).
@@ -278,7 +279,8 @@ class MovingHorizon:
         return X, W
 
     def _data(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return measurements and weights of their residuals, as references of the cost.
+        """Return the measurements in the window and the weights of their residuals.
+        Both are in the form of reference values of the estimator's cost.
 
         The weights are roots of V^-1. Measured angles are on the same turn as the guess.
         """
@@ -317,7 +319,7 @@ class MovingHorizon:
         return P
 
     def _next_prior(self, belief: Window, Y: np.ndarray, search: Interior) -> tuple[np.ndarray, np.ndarray]:
-        """Return the prior of the next window: mean state and covariance.
+        """Return the prior of the next window: mean and covariance of a state.
 
         It contains the oldest measurement and step of this window, linearized at the solution. See (MH 3).
         """

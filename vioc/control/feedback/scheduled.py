@@ -1,4 +1,4 @@
-"""Gain scheduling between operating points, and laws with rate limits."""
+"""Feedback laws with scheduled gains, and feedback laws with rate limits."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ class ScheduledLaw(Law):
 
     @classmethod
     def of(cls, regulators: Sequence[Any], by: str) -> ScheduledLaw:
-        """Return the gain-scheduled law that interpolates between steady regulators.
+        """Return a law that interpolates between regulators about several equilibria.
+        The scheduling variable is the quantity named `by`.
 
-        They may be in any order.
+        The regulators may be in any order.
         """
         laws: list[StateLaw] = []
         for law in map(as_law, regulators):
@@ -174,7 +175,7 @@ class LimitedLaw(Law):
 
     @property
     def x(self) -> np.ndarray | None:
-        """Constant state (nx,) to which the limited law finally regulates, or None."""
+        """Constant state (nx,) to which the law finally regulates the plant, or None."""
         return getattr(self.law, "x", None)
 
     def formula(self) -> LawFormula | None:

@@ -196,7 +196,7 @@ def steer_covariance(
 
 
 class _VarianceRows:
-    """Limits on standard deviations, in the form of limits on variances.
+    """Conversion of limits on standard deviations to limits on variances.
 
     Each limit is scaled to unit variance, after the variance of the filter's error is subtracted.
     """

@@ -15,7 +15,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 def states_at_rest(f: OneStepMap, x: np.ndarray) -> list[tuple[str, float]]:
-    """Return (name, value) of the states x (nx,) that a printed equilibrium shows.
+    """Return names and values of the states to print for an equilibrium.
 
     Momenta are omitted if there are constraints: at rest they are half the constraint impulses.
     """

@@ -59,7 +59,8 @@ class LinearSystem:
         return self.map.space.error_names
 
     def output_matrices(self, outputs: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return output matrices C (N+1, p, r) and the names of the outputs.
+        """Return the output matrices of the linear system, and the outputs' names.
+        There is a matrix (p, r) for each sample: p outputs of the r coordinates of the system.
 
         `outputs` are quantities or errors of the state, or a matrix (p, ndx).
         """
@@ -225,8 +226,8 @@ def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.n
 
 
 def sizes(value: Any, names: Sequence[str], what: str, prefix: str = "") -> np.ndarray:
-    """Return positive magnitudes (n,), given as a number, an array or by name.
-    The default is 1.
+    """Return positive sizes (n,) of named quantities, after checks.
+    They are given as one number, as an array or by name; a size that is not given is 1.
     """
     value = in_order(value, names, what, 1.0, prefix=prefix)
     array = check_array(

@@ -31,8 +31,8 @@ RANK = 1e-9  # smaller singular values count as zero, for conditions of norm one
 
 
 def one_manifold(f: OneStepMap) -> bool:
-    """Return True if all states of a map lie on one known constraint manifold.
-    Its tangent spaces can then be computed.
+    """Return True if all states of a map lie on one constraint manifold.
+    The tangent spaces of this manifold can then be computed.
 
     False if phases have different constraints, or if velocity constraints cannot be derived from the step's
     equations.
@@ -113,7 +113,8 @@ def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) 
 
 
 def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a linearization in coordinates of the errors that constraints allow.
+    """Project the matrices A and B of a linearization to tangent spaces.
+    T has bases of the errors of the state that the constraints allow.
 
     It is T[k+1]' A[k] T[k] and T[k+1]' B[k], in coordinates z = T' dx.
 
@@ -293,7 +294,7 @@ def _idle(f: OneStepMap) -> list[int]:
 
 
 def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return groups of linear conditions that have states in common.
+    """Divide linear conditions on states into groups without common states.
 
     A group is a pair (rows, states). Separate groups yield a basis that mixes only states that a condition
     mixes: states without a condition remain coordinates, configurations and momenta remain separate.

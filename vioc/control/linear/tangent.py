@@ -56,8 +56,9 @@ def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
-    """Return gradient, symbolic direction d, and Hessian times d of an expression.
-    Derivatives of the scalar expression are with respect to the error of the state and other variables.
+    """Return gradient, direction d, and Hessian times d of a scalar expression.
+    The direction d is a vector of new symbols. Derivatives are with respect to the error of the state and the
+    symbols `others`.
 
     d is (ndx + ...,). The Hessian times d is a short expression even if the Hessian is not.
     """

@@ -92,7 +92,7 @@ class PathConstraint:
         return bool(ca.depends_on(self.expression, ca.vertcat(s.u, s.multipliers, s.dt)))
 
     def samples(self, f: OneStepMap, steps: int) -> int:
-        """Return the number of samples of the constraint over N steps."""
+        """Return the number of samples at which the constraint holds, over N steps."""
         return 1 if self.where != "path" else steps + (not self.by_step(f))
 
     def limits(self, f: OneStepMap, steps: int) -> tuple[np.ndarray, np.ndarray]:
@@ -380,7 +380,7 @@ def input_rates(f: OneStepMap, rate: Any) -> np.ndarray:
 
 def penalty(name: str, weight: Any) -> tuple[float, float]:
     """Return the linear and the quadratic weight of violations of a soft limit.
-    They are given as a pair, or as one number for both.
+    `weight` is the pair of both weights, or one number for both.
     """
     pair = np.ravel(as_floats(weight, f"soft: {name}"))
     linear, square = (pair[0], pair[0]) if len(pair) == 1 else pair if len(pair) == 2 else (-1.0, -1.0)

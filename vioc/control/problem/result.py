@@ -522,7 +522,7 @@ def finished(
 
 
 def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, float, bool]:
-    """Roll out a motion's inputs without feedback, and compare the rollout with it.
+    """Simulate the inputs of a motion without feedback, and compare both motions.
 
     Returns a trajectory, the distance, and True if rounding separates the two; then the trajectory is the
     iterate itself, else the rollout. The test uses the sizes of a problem's states, by default those of the

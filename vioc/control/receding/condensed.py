@@ -116,16 +116,15 @@ class CondensedSolver:
         return z, end, self._of_rows(y) if good else self.least(x0), good
 
     def free(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the states (N+1, nx) and inputs (N, nu) of the unconstrained optimum."""
+        """Return the states (N+1, nx) and inputs (N, nu) of least cost, without limits."""
         (_, by_start, offset), (_, x_start, x) = self._motion, self._end
         z, n = by_start @ x0 + offset, len(x0)
         return np.vstack([z[:, :n], x_start @ x0 + x]), z[:, n:]
 
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper limits of the condensed program's rows.
-        They depend on the initial state x0.
-        A soft constraint has one row with its lower limit, and a second row with its upper limit after the
-        rows of all constraints.
+        """Return lower and upper limits of the constraints of the condensed program.
+        They depend on the initial state x0. The vector has all constraints in order. The upper limits of soft
+        constraints are separate constraints at its end.
         """
         at, soft = self._start @ x0, self._soft
         low, high = self._low - at, self._high - at

@@ -31,7 +31,7 @@ class Takeover(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Reference motion of a regulator, with the linearized map and the weights.
+    """Reference states and inputs of a regulator, with linearization and weights.
 
     Attributes
     ----------
@@ -64,8 +64,8 @@ class Reference(NamedTuple):
     takeover: Takeover | None = None
 
     def window(self, k: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the reference's indices of the samples and steps of a horizon.
-        The horizon begins at sample k.
+        """Return the indices of the reference's samples and steps in a horizon.
+        The horizon begins at sample k and has at most `horizon` steps.
 
         They are the samples k .. k + n and the n steps between them, with n < horizon near an end. Raises
         ValueError outside of the reference.
@@ -113,8 +113,9 @@ def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = Non
 def _weights(
     regulator: Regulator | SteadyRegulator, S: np.ndarray | None, onto: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights of all steps: Q of errors, and S of errors times inputs.
-    They are projected to the errors that the regulator feeds back.
+    """Return the weights of all steps: Q of state errors, and cross weights S.
+    S are the weights of products of state errors and inputs. Both are projected to the errors that the
+    regulator feeds back.
     """
     f, Q = regulator.map, regulator.Q
     S = regulator.S if S is None else S

@@ -186,7 +186,8 @@ class LinearMPC(Law):
     # -- quadratic program ----------------------------------------------------------------------
 
     def _program(self, soft: bool) -> StageQP:
-        """Return the quadratic program for the deviations from the reference.
+        """Return the quadratic program that linear MPC solves at every sample.
+        Its variables are deviations of states and inputs from the reference.
 
         If rates are bounded, the last input is an additional state. Constraints are those of inputs, bounded
         states, and changes of inputs.
@@ -271,8 +272,8 @@ class LinearMPC(Law):
         return float(over.offset @ over.Qf @ over.offset)
 
     def _beyond(self, limit: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a bound of the states minus the reference X at samples 1 .. n.
-        n is the number of steps. The values at samples 1 .. n - 1 are separate from those at sample n.
+        """Return a limit on the bounded states minus their reference X at samples 1 to n.
+        n is the number of steps. The first result is for samples 1 to n - 1, the second for sample n.
         """
         away = limit - X[1:, self._bounded]
         return away[:-1], away[-1]

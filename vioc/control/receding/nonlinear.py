@@ -246,8 +246,8 @@ class NonlinearMPC(Law):
         return u, Memory(plan, coming, pending, busy, (*memory.verdicts, verdict))
 
     def shifted(self, k: int, plan: Plan) -> Plan:
-        """Return the guess for the next plan: the given plan without its first step.
-        At its end it is extended or shortened to the horizon of sample k.
+        """Return the initial guess of the plan at sample k, from the previous plan.
+        The first step of the previous plan is removed, and its end is extended or shortened to the horizon.
         """
         rest = self._shifted(plan)
         return self._fitted(rest, k, rest.x[0])

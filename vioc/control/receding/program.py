@@ -87,8 +87,8 @@ class Order(NamedTuple):
         return Order(simple, general, at, np.array([found[i][1] for i in simple], float))
 
     def sides(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper limits (N, m) in the quadratic program's order and scale.
-        The arguments are in the order and scale of the problem.
+        """Convert limits of constraints from the problem to the quadratic program.
+        The results are lower and upper limits (N, m). Order and scale of the constraints differ in the two.
         """
         flip, scaled = self.factor < 0, [side[:, self.simple] / self.factor for side in (low, high)]
         first = np.where(flip, *scaled[::-1]), np.where(flip, *scaled)

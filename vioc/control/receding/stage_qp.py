@@ -63,7 +63,7 @@ class StageSizes:
         return len(self.at) + self.general
 
     def source(self, name: str = "qp", *, single: bool = False, api: str = "") -> str:
-        """Return C99 source code of a solver for these sizes.
+        """Return C99 source code of a solver for quadratic programs of these sizes.
 
         Names begin with `name`; `api` is put before public functions.
         """
@@ -77,8 +77,8 @@ class StageSizes:
 
     @property
     def fields(self) -> list[tuple]:
-        """Fields of a NumPy type that equals the C struct of the program's data.
-        Empty arrays have one item.
+        """Fields of the NumPy data type that equals the C struct of a program's data.
+        An array that would be empty has one element.
         """
         N, n, q, m = self.steps, self.nx, self.nx + self.nu, max(self.rows, 1)
         e, g = max(self.end, 1), max(self.general, 1)
@@ -124,7 +124,9 @@ class Data:
 
     @property
     def steps(self) -> int:
-        """Number N of time steps in the program, at most `layout.steps`."""
+        """Number N of time steps in the program.
+        It is at most `layout.steps`, the number of steps for which the arrays were created.
+        """
         return int(self.memory["steps"])
 
     @steps.setter
@@ -311,8 +313,8 @@ class StageQP:
         return infeasible(self.data, found._replace(y=y[: N * m].reshape(N, m), y_end=y[N * m :]))
 
     def _spread(self, kept: np.ndarray) -> np.ndarray:
-        """Return multipliers of all constraints from those of the constraints with limits.
-        The others have multipliers of 0.
+        """Return multipliers of all constraints, from those of constraints with limits.
+        Constraints without a finite limit have the multiplier 0.
         """
         y = np.zeros(self.data.steps * self.layout.rows + self.layout.end)
         y[self._condensed.kept] = kept
@@ -322,7 +324,7 @@ class StageQP:
 def adjoint(
     d: Data, x: np.ndarray, u: np.ndarray, y: np.ndarray, y_end: np.ndarray, cost: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return costates (N+1, nx) and the Lagrangian's gradient (N, nu) by the inputs.
+    """Return costates (N+1, nx), and the Lagrangian's gradient for inputs (N, nu).
     y and y_end are multipliers of the constraints of all stages and of the last state.
 
     Without `cost`, the terms of the cost are omitted.
@@ -337,8 +339,8 @@ def adjoint(
 
 
 def row_values(d: Data, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return the values of all constraints, ordered by stage.
-    The constraints of the last state follow at the end.
+    """Return the values of all constraints of a quadratic program in one vector.
+    They are ordered by stage, and the constraints of the last state are at the end.
     """
     N, z = d.steps, np.hstack([x[:-1], u])
     parts = [z[:, list(d.layout.at)], np.einsum("kmq,kq->km", d.J[:N], z)]
@@ -358,15 +360,18 @@ def ranges(d: Data) -> np.ndarray:
 
 
 def least(d: Data) -> float:
-    """Return the smallest positive cost of one input at half its range in one step.
-    It serves as a scale of the cost; it is 0 if no input has a quadratic cost.
+    """Return the smallest positive cost of one input that is at half its range.
+    It is the smallest over all inputs and steps, and serves as a scale of the cost. It is 0 if no input has a
+    quadratic cost.
     """
     costs = 0.5 * np.einsum("kii->ki", d.H[: d.steps])[:, d.nx :] * ranges(d) ** 2
     return float(np.min(costs[costs > 0], initial=np.inf)) if (costs > 0).any() else 0.0
 
 
 def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
-    """Return the sum of the magnitudes of all terms of the cost, without penalties."""
+    """Return the sum of the absolute values of all terms of the cost.
+    The penalties of soft constraints are not included.
+    """
     N, z = d.steps, np.hstack([x[:-1], u])
     of_stages = np.abs(np.matmul(d.H[:N], z[..., None])[..., 0]) / 2 + np.abs(d.g[:N])
     of_end = np.abs(d.H_end @ x[-1]) / 2 + np.abs(d.g_end)

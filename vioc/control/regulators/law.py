@@ -84,7 +84,9 @@ class StateLaw(Law):
             object.__setattr__(self, name, check_array(getattr(self, name), shape, name))
 
     def row(self, k: int) -> int:
-        """Return the index of the gain for sample k; ValueError outside of the horizon."""
+        """Return the index of the feedback gain for sample k.
+        Raise ValueError if there is no gain, because the sample is outside of the horizon.
+        """
         i = k - self.k0
         if i >= len(self.U) and self.after != "ends":
             return len(self.U) - 1 if self.after == "holds" else i % len(self.U)

@@ -349,7 +349,9 @@ def end_weight(f: OneStepMap, Q: np.ndarray, Qf: Any, X: np.ndarray) -> np.ndarr
 
 
 def along(Q: np.ndarray) -> np.ndarray:
-    """Return the state weights of all steps, without the weight of the final state."""
+    """Return the weights of the states of a trajectory without the final weight.
+    A constant weight is returned unchanged.
+    """
     return Q if Q.ndim == 2 else Q[:-1]
 
 

@@ -334,8 +334,9 @@ class _Loops:
         return Assessment(costs, radii)
 
     def value(self, K: np.ndarray, discount: float, power: int):
-        """Return the power mean of all closed-loop costs, with its gradient and Hessian.
-        The Hessian is approximate (Gauss-Newton). Return None if a closed loop is unstable.
+        """Return the power mean of all closed-loop costs, with gradient and Hessian.
+        `power` is the exponent of the mean, and derivatives are with respect to the gain K. The Hessian is
+        approximate (Gauss-Newton). Return None if a closed loop is unstable.
         """
         B, KC = discount * self.B, K @ self.C
         F = discount * self.A - B @ KC

@@ -269,7 +269,8 @@ class Sampler:
 
     def _program(self, carries: list[int], numbers: list[int]) -> Program:
         """Return the compiled function that simulates one sample of the closed loop.
-        `carries` and `numbers` are the sizes of its arguments.
+        `carries` are the sizes of the vectors that are passed from sample to sample, `numbers` those of the
+        data of law and observer, such as gains.
 
         The plant's map stores it, and closed loops with equal formulas share it.
         """
@@ -349,8 +350,9 @@ class Sampler:
 
 
 def _repeated(rows: Callable[[int, int], np.ndarray], samples: np.ndarray) -> np.ndarray:
-    """Return the numbers (n, m) of a law or observer for its samples (n,).
-    A sample may occur several times in succession. Constant numbers are returned as they are, (m,).
+    """Return the gains and other data of a law or observer for its samples (n,).
+    There is one row for each sample, which may occur several times in succession. Data that are constant are
+    returned as one vector (m,).
     """
     first, count = int(samples[0]), int(samples[-1] - samples[0]) + 1
     numbers = rows(first, count)
@@ -390,7 +392,9 @@ def _slopes(f: OneStepMap) -> ca.Function | None:
 
 
 def _built(f: Any) -> dict[Any, Any]:
-    """Return the dict of what is built for a map, or for the map inside of it."""
+    """Return the dict that stores what has been compiled or built for a map.
+    A map around another one, without such a dict, uses that of the inner map.
+    """
     while not hasattr(f, "built") and hasattr(f, "inner"):
         f = f.inner
     found: dict[Any, Any] = getattr(f, "built", {})

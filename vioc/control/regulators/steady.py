@@ -86,6 +86,7 @@ def stabilized(
     held: Callable[[], Sequence[str]] = tuple,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return gain, cost-to-go and poles of a steady regulator or filter.
+    The regulator minimizes the infinite sum of z'Qz + v'Rv + 2 z'Sv for the system z+ = A z + B v.
 
     For a filter, pass the transposes. A pole close to the unit circle counts as not settling, unless inputs
     move and weights penalize every mode and the pole is inside for every A within rounding.
@@ -146,7 +147,8 @@ def _root(
     A: np.ndarray, B: np.ndarray, Q: np.ndarray, R: np.ndarray, S: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Eliminate the cross weight S from a linear-quadratic problem.
-    Return the new A - B R^-1 S' and a root C with C'C = Q - S R^-1 S'; None if this matrix is indefinite.
+    Return the matrix A - B R^-1 S' of the equivalent system, and a root C of its state weight: C'C = Q - S
+    R^-1 S'. Return None if this weight is indefinite.
     """
     if S.any():
         feed = np.linalg.solve(R, S.T)
@@ -223,8 +225,9 @@ def _left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrices E and Y of reduced coordinates y = Y z of a linear system.
-    The coordinates omit the disregarded modes, which inputs cannot move and which do not settle.
+    """Return matrices E and Y that relate coordinates z of a system to reduced ones.
+    The reduced coordinates y = Y z omit the disregarded modes, which inputs cannot move and which do not
+    settle. Without motion in these modes, z = E y.
 
     E (n, n - m) and Y (n - m, n) obey z = E y + X a, where a are the amplitudes of the m disregarded modes. X
     spans an invariant subspace, A X = X F: the motion of the mechanism in these modes, which feedback on y

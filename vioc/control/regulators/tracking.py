@@ -143,7 +143,9 @@ def track_curve(
 
 
 def _rows(value: Any, shape: tuple[int, ...], N: int, what: str) -> np.ndarray:
-    """Return a cost term for every step, given as one value or as one for each step."""
+    """Return a cost term as an array with one entry for each of the N steps.
+    The value is given once for all steps, or for each step.
+    """
     if value is None:
         return np.zeros((N, *shape))
     array = np.asarray(value, float)

@@ -48,8 +48,8 @@ class VarianceLimits(NamedTuple):
     end: np.ndarray | None = None
 
     def only(self, rows: np.ndarray, end: bool) -> VarianceLimits:
-        """Return some of these limits.
-        `rows` is a mask of the limits on variances; `end` is True to keep the limit on the final covariance.
+        """Return selected limits on variances.
+        `rows` is a mask of the limits to keep; `end` is True to keep also the limit on the final covariance.
         """
         r = len(self.at)
         first, second = rows[:r], rows[r:]
@@ -182,8 +182,8 @@ class VarianceProblem:
         raise OptimizationError(f"no gains were found in {ROUNDS} rounds of limits that join")
 
     def at(self, multipliers: VarianceMultipliers) -> VarianceDesign:
-        """Return the optimal gains for given multipliers of the limits.
-        The multipliers are additional weights in the cost.
+        """Return the gains that are optimal for given multipliers of the limits.
+        The multipliers are additional weights of the limited variances in the cost.
         """
         (C, at, D, when, T), N = self.limits, len(self.A)
         r = len(at)
@@ -276,7 +276,7 @@ class VarianceProblem:
         )
 
     def scale(self, known: float) -> float:
-        """Return one initial value for all multipliers.
+        """Return one number as the initial value of all multipliers of the limits.
         It is the given value `known` if > 0, else the power of 10 that maximizes the dual function.
         """
         if known > 0:
@@ -324,7 +324,9 @@ class VarianceProblem:
         return None
 
     def _derivatives(self, now: VarianceMultipliers, found: VarianceDesign, basis: _Basis, t: float):
-        """Return gradient and negative Hessian of the dual function plus its barrier."""
+        """Return gradient and negative Hessian of the dual function plus its barrier.
+        The variables are the multipliers of the limits on variances.
+        """
         (C, at, D, when, T), (N, n, _) = self.limits, self.B.shape
         r, s = len(at), len(when)
         count = r + s + (0 if T is None else n)
@@ -363,8 +365,9 @@ class Unreachable(Exception):
 
 
 class _Basis:
-    """Conversion of all multipliers to one vector, and back.
-    The vector is mu, followed by the symmetric matrix L in a basis of symmetric matrices.
+    """Conversion of the multipliers of variance limits to one vector, and back.
+    The vector begins with mu, the multipliers of limits on variances. The coefficients of the symmetric
+    matrix L in a basis follow, the multiplier of the limit on the final covariance.
     """
 
     def __init__(self, rows: int, n: int):
@@ -384,7 +387,8 @@ class _Basis:
 
     def barrier(self, now: VarianceMultipliers) -> float:
         """Return the barrier function of the multipliers: sum of log mu plus log det L.
-        It is -inf if an entry of mu is not positive or L is not positive definite.
+        mu are the multipliers of limits on variances, and the matrix L is that of the limit on the final
+        covariance. The result is -inf if an entry of mu is not positive or L is not positive definite.
         """
         values = np.concatenate([now.mu, np.linalg.eigvalsh(now.L)])
         return float(np.log(values).sum()) if (values > 0).all() else -np.inf
@@ -397,7 +401,8 @@ class _Basis:
 
     def products(self, S: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Return the matrix of tr(E_p S E_q Z) for all pairs of basis matrices E_p, E_q.
-        The basis matrices for mu have a single 1 on the diagonal; those for L are symmetric.
+        There is a basis matrix for each multiplier. Those for variances have a single 1 on the diagonal;
+        those for the final covariance are symmetric.
 
         S and Z are (rows + n, rows + n).
         """

@@ -305,7 +305,7 @@ class Interior:
 
     def _price_of_limits(self, b: StageBlocks) -> float:
         """Return a unit for the damping of inputs, if the cost does not penalize inputs.
-        Damping adds a multiple of this unit to the diagonal of the Hessian by the inputs.
+        Damping adds a multiple of this unit to the diagonal of the Hessian with respect to the inputs.
 
         It is the median weight of the inputs in the barrier terms, or the unit of the cost if no inequality
         contains inputs.

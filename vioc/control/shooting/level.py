@@ -157,7 +157,7 @@ class Level:
     # -- slacks ---------------------------------------------------------------------------------
 
     def inside(self, h: np.ndarray) -> np.ndarray:
-        """Return slacks near given constraint values, but well inside their bounds."""
+        """Return slacks that are near given constraint values h, but not at their bounds."""
         low, high = self.lower, self.upper
         with np.errstate(invalid="ignore"):
             room = np.where(self.has[0] & self.has[1], INTERIOR * (high - low), np.inf)
@@ -173,18 +173,22 @@ class Level:
         return self.mu / (s - self.lower), self.mu / (self.upper - s)
 
     def remains(self, point: Point, s: np.ndarray) -> np.ndarray:
-        """Return the constraint residuals: values minus slacks, 0 where there is no limit."""
+        """Return the residuals of the constraints for slacks s.
+        A residual is the constraint's value at a point minus its slack, or 0 if the constraint has no limit.
+        """
         return np.where(self.kind, point.rows - s, 0.0)
 
     @property
     def keep(self) -> float:
-        """Smallest fraction of the distance to its bound that a slack keeps in one step."""
+        """Smallest fraction of its distance from a bound that a slack keeps in one step."""
         return 1 - max(BOUNDARY, 1 - self.mu)
 
     # -- merit ----------------------------------------------------------------------------------
 
     def worth(self, point: Point, s: np.ndarray) -> Worth:
-        """Return the merit of a point with given slacks."""
+        """Return the merit of a point with slacks s.
+        The result also has the barrier cost and the constraint violation.
+        """
         r, gaps = self.remains(point, s), point.gaps
         price = self.scale * point.cost
         for has, distance in zip(self.has, (s - self.lower, self.upper - s), strict=True):
@@ -209,7 +213,9 @@ class Level:
         return s, self.worth(point, s)
 
     def _of_slacks(self, h: np.ndarray, s: np.ndarray) -> np.ndarray:
-        """Return the terms of the merit that depend on slacks, one for each constraint."""
+        """Return the terms of the merit that depend on slacks, one for each constraint.
+        The values of the constraints are h, and their slacks are s.
+        """
         r = h - s
         total = self.estimate * r + 0.5 / self.soft * r**2
         for has, distance in zip(self.has, (s - self.lower, self.upper - s), strict=True):
@@ -272,7 +278,8 @@ class Level:
     def hessian(
         self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Hessian of Newton's step after elimination of the constraints.
+        """Return the Hessians of a Newton step's linear-quadratic subproblem.
+        The constraints are eliminated, so that they contribute to the Hessians.
 
         These are the matrices M (N, q, q) of (IP 6) and the last one (n, n): the scaled Hessian, shifted on
         its diagonal by `of_states` and `of_inputs` and for the first state also by `of_start` (n,), plus the
@@ -294,6 +301,7 @@ class Level:
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return the linear terms of a Newton step's linear-quadratic subproblem.
+        They follow from the defects `gaps` and the constraint residuals r.
 
         These are v of (IP 6), the gradients (N, q) and (ndx,), and the defects (N, ndx).
         """

@@ -237,7 +237,9 @@ class ShootingProblem(ABC):
         return Stages(self.unknowns.map, cost, rows, k0, self.lengths[first : first + steps])
 
     def _sizes(self, X: np.ndarray, U: np.ndarray, constants: np.ndarray) -> Sizes:
-        """Return typical sizes of states and inputs, from guess, end states and limits."""
+        """Return typical sizes of the problem's states and inputs.
+        They follow from the guess X, U, and from the end states and limits of the problem.
+        """
         u, told = self.unknowns, dict[str, Any]()
         for p in self.rows.places:
             name = p.constraint.name.removeprefix("final ").removeprefix("initial ")
@@ -288,8 +290,9 @@ class ShootingProblem(ABC):
         return X, np.array(U, float), constants
 
     def _begun(self, level: Level, start: SearchStart) -> tuple[Interior, str]:
-        """Return a search that starts from the guess.
-        If a step of the guess does not exist, it starts from a constant state, and a text says so.
+        """Return a search that starts from the guess, and a text.
+        If a step of the guess cannot be computed, the search starts from a constant state, and the text says
+        so. Otherwise the text is empty.
         """
         _, X, U, duals, said, _ = start
         try:

@@ -73,7 +73,9 @@ def collected(
 
 @dataclass(frozen=True)
 class RowPlaces:
-    """Indices of one constraint among all constraints of a step and of the last state."""
+    """Positions of one constraint in the vectors of all constraints.
+    There is one such vector for each step, and one for the last state.
+    """
 
     constraint: PathConstraint
     limits: tuple[np.ndarray, np.ndarray]
@@ -236,7 +238,9 @@ class ConstraintRows:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """Symbols and unscaled expressions of the constraints at a step and at the end."""
+        """Symbols and unscaled expressions of the constraints.
+        There are three results: the symbols, the constraints of a step, and those of the last state.
+        """
         references = ca.SX.sym("reference", self._rows.shape[1])
         path, end = ca.SX(self.m, 1), ca.SX(self.m_end, 1)
         column = 0
@@ -268,7 +272,7 @@ class ConstraintRows:
 
     @cached_property
     def _first(self) -> tuple[Any, Any]:
-        """CasADi functions of the constraint Jacobians, at the steps and at the end.
+        """Two CasADi functions: Jacobians of the constraints of a step and of the end.
 
         The Jacobians are by (error of x, u, multipliers) at steps and by the error of x at the end. A
         constant one is an array instead of a function.
@@ -332,7 +336,7 @@ class ConstraintRows:
 
     def _whole(self, path: list[np.ndarray]) -> np.ndarray:
         """Return the Jacobians of the constraints at all steps.
-        They are with respect to state, input and the map's multipliers.
+        They are with respect to the state, the input, and the multipliers of the map's step.
         """
         J, scale = self._first[0], self.scales[0][:, None]
         if isinstance(J, np.ndarray):
@@ -340,8 +344,8 @@ class ConstraintRows:
         return J(*path)[0] / scale
 
     def _chained(self, J: np.ndarray, lin: Linearization) -> np.ndarray:
-        """Return constraint Jacobians by state and input.
-        The map's multipliers in the constraints count as functions of both.
+        """Return the constraint Jacobians with respect to state and input.
+        Multipliers of the map's step in the constraints are functions of both.
         """
         q = self.map.ndx + self.map.nu
         if J.shape[2] == q or not J[:, :, q:].any():

@@ -216,7 +216,7 @@ class Stages:
         return self.of_states * dx, self.of_inputs * du
 
     def gains_of(self, gains: np.ndarray) -> np.ndarray:
-        """Convert feedback gains from scaled to the map's units."""
+        """Convert feedback gains from scaled variables to the units of the map."""
         return gains * (self.of_inputs[:, None] / self.of_states)
 
     def foreseen(

@@ -135,8 +135,9 @@ class Unknowns:
         return self._extended.constants if self._extended else ()
 
     def _place(self, name: str) -> int:
-        """Return the index of a free constant in the error of the extended state.
-        Examples of free constants are the duration and parameters.
+        """Return the index of a free constant, such as the duration.
+        The index is that in the error of the extended state, which has the map's state and all free
+        constants.
         """
         return self.f.ndx + self._constants.index(name)
 
@@ -188,7 +189,8 @@ class Unknowns:
     # -- where the search begins ----------------------------------------------------------------
 
     def first(self, x0: np.ndarray | None, final: Any) -> np.ndarray | None:
-        """Return the first state (nx,) of the guess, from the values given for it.
+        """Return the first state (nx,) of the guess.
+        It follows from `x0` and from the conditions on the first and last states.
 
         It starts from `x0` if given, else from the conditions on the last state; None if nothing is known.
         """

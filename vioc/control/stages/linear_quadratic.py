@@ -47,8 +47,8 @@ def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
 
 def costates(F: Any, g: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the costates p (N+1, n) and the gradients g + F'p (N, q) of all stages.
-    The dynamics are x+ = F z with z = (x, u).
-    g are the derivatives of the stage costs by z, and `end` is that of the final cost by the last state.
+    The dynamics are x+ = F z with z = (x, u). g are the derivatives of the stage costs with respect to z, and
+    `end` is the derivative of the final cost with respect to the last state.
 
     The adjoint recursion is p_N = end, p_k = g_x + F_x' p_k+1; the p in g + F'p belongs to the next sample.
 

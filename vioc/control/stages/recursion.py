@@ -31,7 +31,8 @@ Long = ctypes.c_longlong
 
 
 class NoMinimum(Exception):
-    """Error raised if the Hessian of a stage by its inputs is not positive definite.
+    """Error raised if a linear-quadratic problem has no minimum.
+    This means that the Hessian of a stage with respect to its inputs is not positive definite.
 
     `k` is the stage. `hessian` (m, m) includes the cost to go of the later stages.
     """
@@ -42,7 +43,9 @@ class NoMinimum(Exception):
 
     @property
     def least(self) -> float:
-        """Smallest eigenvalue of the Hessian by the inputs; nan if that is not finite."""
+        """Smallest eigenvalue of the Hessian with respect to the inputs of the stage.
+        The value is nan if the Hessian is not finite.
+        """
         return float(np.linalg.eigvalsh(self.hessian)[0]) if np.isfinite(self.hessian).all() else np.nan
 
 
@@ -128,7 +131,7 @@ class Recursion:
 
     def backward(self, q: LinearQuadratic, soft: float = 0.0) -> None:
         """Factor a linear-quadratic problem in NumPy.
-        Raise `NoMinimum` if the Hessian by the inputs of a stage is not positive definite.
+        Raise `NoMinimum` if the Hessian of a stage with respect to its inputs is not positive definite.
 
         The initial state is given. BLAS and LAPACK are called directly, since NumPy's wrappers take three
         times as long for a stage, and through SciPy alone, since the thread pool of NumPy's own BLAS would
@@ -226,7 +229,8 @@ class Recursion:
     @cached_property
     def _closed(self) -> tuple[np.ndarray, np.ndarray]:
         """Closed-loop matrices of all stages: A - B K (N, n, n), and (I - D T) (A - B K).
-        The latter are those of regularized dynamics, with the D and T of `_softened`.
+        The latter are those of regularized dynamics, where T is the cost-to-go matrix and the diagonal matrix
+        D has the regularization delta of each state.
         """
         n, e = self.n, self._elastic
         free = self._F[:, :, :n] - self._F[:, :, n:] @ self.gains

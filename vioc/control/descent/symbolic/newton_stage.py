@@ -20,7 +20,8 @@ FINITE = 1e300
 
 
 class StageLayout(NamedTuple):
-    """Positions of a stage's matrices in the row vector that stores their entries.
+    """Positions of the matrices of a stage in one row vector.
+    This vector has the entries of all these matrices.
 
     The row is the second output of the function that `model_stage` returns.
     """
@@ -39,7 +40,9 @@ class StageLayout(NamedTuple):
         return StageLayout(tuple(shapes), tuple(shapes.values()), tuple(starts))
 
     def part(self, first: str, last: str = "") -> slice:
-        """Return the positions of a stage's matrix, or of successive ones, as a slice."""
+        """Return the positions of a stage's matrix in its row vector, as a slice.
+        With `last`, the slice contains all matrices from `first` to `last`.
+        """
         i, j = self.names.index(first), self.names.index(last or first)
         return slice(self.starts[i], self.starts[j + 1])
 
@@ -133,8 +136,9 @@ def direction_stage(e: SymbolicStage) -> ca.Function:
 
 def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
     """Return the CasADi function of one step of a trial rollout under feedback.
+    The function simulates the step and adds its running cost.
 
-    It takes a kernel step and adds its cost. The carry is (cost, x).
+    It takes a kernel step. The carry is (cost, x).
     """
     nx, nu = e.nx, e.nu
     x, u, _, lam, t, dt, theta, reference, w = e.arguments

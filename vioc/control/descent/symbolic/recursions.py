@@ -149,8 +149,8 @@ class Recursions:
 
     def model(self, shift: float) -> tuple[bool, bool]:
         """Compute the second-order model of the cost at the iterate.
-        Return two flags: the first tells if the model is valid, the second if its Hessian, with a shift, has
-        a minimum.
+        Return two flags: the first tells if the model is valid, the second if it has a minimum when its
+        Hessian is shifted.
 
         `shift` of Newton's Hessian is in units of `unit`.
 
@@ -210,14 +210,14 @@ class Recursions:
 
     def minimize(self, shift: float) -> int | None:
         """Minimize the quadratic model of the cost with another shift of its Hessian.
-        Return an argument for `direction`, or None if there is no minimum.
+        Return the number by which the method `direction` finds the minimizer, or None if there is no minimum.
         """
         return self._minimize(0, self.lxx_end, shift * self.unit)
 
     def minimize_other(self, H: np.ndarray, P: np.ndarray) -> int | None:
         """Minimize the quadratic model of the cost with given Hessians.
-        H are the Hessians of the steps, and P is that of the terminal cost. Return an argument for
-        `direction`, or None if there is no minimum.
+        H are the Hessians of the steps, and P is that of the terminal cost. Return the number by which the
+        method `direction` finds the minimizer, or None if there is no minimum.
         """
         self._other[:] = H.reshape(len(H), -1)
         return self._minimize(1, P, np.zeros(len(self._shift)))
@@ -234,7 +234,8 @@ class Recursions:
 
     def direction(self, which: int) -> tuple[np.ndarray, np.ndarray, float]:
         """Return the descent direction dx, du, and the slope of the cost along it.
-        `which` selects a quadratic subproblem: 0 is the one of the model; `minimize` returns other values.
+        The direction minimizes the quadratic model with number `which`: 0 is the model at the iterate, other
+        numbers are results of `minimize` and `minimize_other`.
 
         The shapes of dx and du are (N+1, nx) and (N, nu); the slope is Dg.zeta.
         """
@@ -263,7 +264,8 @@ class Recursions:
         self._dx[:], self._du[:] = dx[:-1], du
 
     def attempt(self, gamma: float) -> float | None:
-        """Roll out a trial of step length gamma; return its cost, None if a step fails.
+        """Simulate a trial with step length gamma along the search direction.
+        Return the cost of the trial, or None if one of its time steps cannot be computed.
 
         The failed step starts at `reached`.
         """
@@ -278,7 +280,9 @@ class Recursions:
 
     @cached_property
     def _trial(self) -> tuple[Bound, Bound]:
-        """Compiled functions of a trial: rollout under feedback, and terminal cost."""
+        """Compiled functions of a trial step of the line search.
+        The first simulates the trial under feedback, the second evaluates its terminal cost.
+        """
         kernel, e = self._kernel, self._programs.equations
         assert kernel is not None
         program = self._programs.program("trial", lambda: newton_stage.trial_stage(e, kernel))

@@ -78,18 +78,20 @@ class SymbolicStage:
 
     @cached_property
     def Y(self) -> ca.SX:
-        """Jacobian (nz, ns) of next state and multipliers with respect to state and input."""
+        """Jacobian of next state and multipliers with respect to state and input.
+        Its shape is (nz, ns): the numbers of components of (next state, multipliers) and of (state, input).
+        """
         return self._lu.solve(-ca.jacobian(self.r, self.s))
 
     @cached_property
     def z0(self) -> ca.SX:
-        """Newton's correction (nz,) of next state and multipliers at given x and u."""
+        """Newton's correction of next state and multipliers for given state and input."""
         return self._lu.solve(-self.r)
 
     @cached_property
     def gradient(self) -> tuple[ca.SX, ca.SX]:
         """Gradients of the running cost with respect to the variables of a step.
-        The first is by (state, input), the second by (next state, multipliers).
+        The first is with respect to (state, input), the second with respect to (next state, multipliers).
         """
         g = ca.gradient(self.l, ca.vertcat(self.s, self.z))
         return g[: self.ns], g[self.ns :]
@@ -128,6 +130,7 @@ class SymbolicStage:
 
     def condense(self, blocks: tuple[ca.SX, ca.SX, ca.SX]) -> ca.SX:
         """Eliminate next state and multipliers from a quadratic form of a stage.
+        The blocks ss, sz and zz of the form belong to s = (state, input) and z = (next state, multipliers).
 
         A form in (s, z) becomes a form in s, along dz = Y ds.
         """

@@ -115,6 +115,7 @@ class StagePrograms:
         self, point: list[np.ndarray], grid: StageArguments, last: list[np.ndarray], knobs: np.ndarray
     ):
         """Return Newton's step for the conditions of optimality along a curve.
+        The unknowns are the states, inputs and multipliers of all steps, and the costates.
 
         `_newton_stage` is one stage of it.
 

@@ -137,8 +137,8 @@ class StageModel(LocalModel):
         return None if which is None else self._recursions.direction(which)
 
     def _along(self, method: str, shift: float, which: int | None) -> DescentDirection | None:
-        """Return the descent direction of a solved subproblem.
-        Return None if the cost rises along it.
+        """Return the minimizer of a quadratic cost model as a descent direction.
+        Return None if the model has no minimum or the cost rises along the direction.
         """
         if which is None:
             return None
