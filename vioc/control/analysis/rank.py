@@ -150,14 +150,17 @@ def _clear_of_rounding(
 
     `decide` returns the subspace for matrices A (N, n, n) and B (N, n, m) of N steps. It also returns True if
     it took the motion of a state for rounding, because that of others is much larger. In unsuitable units
-    this motion may be real: it is, if in natural units no motion is so small.
+    this motion may be real: it is, if in natural units no motion is so small. Else the clearer decision
+    counts.
     """
     given, rounded = decide(A, B)
     if not rounded:
         return given
     units = natural_units(np.abs(A).max(axis=0))
     space, rounded = decide(A * units / units[:, None], B / units[:, None])
-    return given if rounded else _completed(units[:, None] * space.basis, space)
+    if rounded and _clarity(space) <= _clarity(given):
+        return given
+    return _completed(units[:, None] * space.basis, space)
 
 
 def _climbed(A: np.ndarray, B: np.ndarray, tolerance: float) -> tuple[Subspace, bool]:

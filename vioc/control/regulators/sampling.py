@@ -277,7 +277,7 @@ class Sampler:
         assert self._formulas is not None
         law, observer = self._formulas
         f, g = _kernel(self.plant).function, _kernel(self.seen).function
-        sensors = self.measure and self.measure.key
+        sensors = self.measure and (self.measure.key, self.observer.measurement.key)
         rates = self.every == (1, 1), sensors
         key = "loop", law.key, observer and observer.key, rates, id(f), id(g), *carries, *numbers
         programs = _built(self.plant)
@@ -318,7 +318,8 @@ class Sampler:
                 y[i] -= q[i] * ca.remainder(y[i] / q[i], 1.0)
             expected, C = self.observer.measurement.formula(z, theta_seen)
             e = y - expected
-            e -= TURN * ca.DM(self.measure.wrapped) * ca.floor(e / TURN + 0.5)
+            wrapped = self.observer.measurement.wrapped  # not the plant's: the observer judges what it sees
+            e -= TURN * ca.DM(wrapped) * ca.floor(e / TURN + 0.5)
             measured = Measured(y, e, C, t_before, dt_seen, theta_seen)
             estimate, after = observer.expression(z, kept, measured, of_observer)
             estimate, kept = at_samples(measures, estimate, z), at_samples(measures, after, kept)
