@@ -35,7 +35,7 @@ class Context(NamedTuple):
 
 
 class Root(NamedTuple):
-    """Solution of a step's equations when the step is shortened to a fraction of its length.
+    """Solution of the equations of a step that is shortened to a fraction of its length.
     The field `w` is the mean velocity over this fraction; the other fields are the results of the step.
     """
 
@@ -53,10 +53,10 @@ def with_continuation(
     tolerance: float,
     shortest: float = SHORTEST,
 ) -> ca.Function:
-    """Return a function that solves a step, by continuation in its length if necessary.
+    """Return a CasADi function that solves a step, by continuation if necessary.
     The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). It first calls `kernel`, which
-    solves the step directly. If the root fails a test, the function continues the velocities at length 0,
-    which `begin` computes, to the full length; `solve` computes the root for each part of the step.
+    solves the step directly. If the root fails a test, the function increases the step length from 0 to dt:
+    `begin` computes the velocities at length 0, and `solve` computes the root at each fraction of the length.
 
     If the branch cannot be followed to its end, the error is 2 minus the share reached, and the next state is
     the mean velocities there, padded with NaN (`left_by` reads both).
@@ -91,7 +91,7 @@ def with_continuation(
 
 
 def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
-    """Return the last root that the continuation of a step reached before it failed, or None.
+    """Return the last root that the failed continuation of a step reached, or None.
     The result is None if this root is at length 0.
     """
     reached, error = f.driver.attempt(x, u, t, dt)

@@ -95,8 +95,9 @@ class GalerkinDerivatives:
     # -- unknowns -----------------------------------------------------------------------------------
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Split the unknowns w of N steps into stage velocities, multipliers and end velocities.
-        V (N, s, nd, ...), lambda (N, s, nm, ...) and v (N, 0 or nd, ...) are parts of w (N, nw, ...).
+        """Split the unknowns w (N, nw, ...) of N steps into three arrays.
+        They are the velocities at the stages (N, s, nd, ...), the multipliers (N, s, nm, ...) and the
+        velocities at the ends of the steps (N, 0 or nd, ...).
         """
         f, n, more = self.f, len(w), w.shape[2:]
         a, b = f.stages * f.nd, f.stages * (f.nd + f.nm)
@@ -107,8 +108,9 @@ class GalerkinDerivatives:
         )
 
     def solved(self, steps: Steps, theta: np.ndarray) -> np.ndarray:
-        """Compute the stage velocities and multipliers (N, nw) of steps whose end states are known.
-        Newton's method starts from the mean velocities of the steps.
+        """Return the stage velocities and multipliers (N, nw) of solved steps.
+        They are computed from the states at the start and at the end of each step by Newton's method, which
+        starts from the mean velocities.
 
         Raises
         ------
@@ -147,8 +149,8 @@ class GalerkinDerivatives:
     # -- what a step evaluates ----------------------------------------------------------------------
 
     def at(self, steps: Steps, theta: np.ndarray, w: np.ndarray) -> Points:
-        """Return values and derivatives of the equations at the quadrature points of N steps.
-        The unknowns of the steps are w, the parameters theta.
+        """Return the values and derivatives of the equations at quadrature points of N steps.
+        They are evaluated at the unknowns w of the steps and the parameters theta.
         """
         f, rule, n, s, P = self.f, self.f.quadrature, len(steps), self.f.stages, self.points
         nq, nd, nf, nm = f.nq, f.nd, len(f.system.inputs), f.nm
@@ -213,8 +215,10 @@ class GalerkinDerivatives:
         return np.concatenate([r.reshape(n, -1, *o.shape[3:]) for r in rows], axis=1)
 
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        """Return the weights of the values at quadrature points in a weighted sum of the step equations.
-        The weights of the equations are mu (N, nw), and the step lengths are h (N,).
+        """Return the weights of the quantities at quadrature points in a weighted sum.
+        The weighted sum is that of the equations of N steps with lengths h (N,), with the weights mu (N, nw).
+        These equations are linear in the quantities at the quadrature points: momenta, forces and constraint
+        values.
 
         The method `left` computes the equations from the values o (N, P, no), whose weights are the result.
         """

@@ -298,10 +298,11 @@ class Impact:
         return Evaluator(ca.Function("numbers", [q, theta], outputs, OPTIONS))
 
     def struck(self, q, b, others, closed, bouncing, tight, theta) -> Struck:
-        """Return the results of N impacts at configurations q (N, nq), with momenta b (N, nd) before them.
-        Each mask (N, n) selects contacts: `closed` selects all closed contacts, `others` selects the closed
-        contacts outside the impact, `bouncing` selects those with restitution in this impact, and `tight`
-        selects those that keep each other closed, such as the two sides of a slot (module `opposed`).
+        """Return momenta and impulses of N impacts.
+        The configurations are q (N, nq), the momenta before the impacts b (N, nd). Each mask (N, n) selects
+        contacts: `closed` selects all closed contacts, `others` selects the closed contacts that do not take
+        part in the impact, `bouncing` selects the contacts with restitution in this impact, and `tight`
+        selects contacts that keep each other closed, such as the two sides of a slot.
         """
         given = q, b, others, closed, bouncing, tight
         z, errors = self._stages(self._levels[0], *given, theta=theta)
@@ -319,9 +320,10 @@ class Impact:
     def _stages(
         self, kappa: float, q, b, others, closed, bouncing, tight, *, theta
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve the three stages of N impacts; return the unknowns and the largest solver error per impact.
-        The stages are the motion before the impact, compression and restitution. The arguments after kappa,
-        the barrier parameter, are those of `struck`.
+        """Solve the three stages of N impacts.
+        The stages are the motion before the impact, compression and restitution. The results are the unknowns
+        and the largest solver error of each impact. The argument kappa is the barrier parameter; the other
+        arguments are those of `struck`.
 
         Each stage is an inelastic impact at the configuration q. It has an initial momentum, an offset of
         each gap rate and a preload, a given normal impulse, of each contact:
@@ -363,9 +365,9 @@ class Impact:
         return np.hstack(found), errors
 
     def _solved(self, kappa: float, q, b, offset, preload, guess, theta) -> tuple[np.ndarray, np.ndarray]:
-        """Solve one stage of each of N impacts, and return the unknowns and the errors of the solver.
+        """Solve one stage of each of N impacts; return the unknowns and solver errors.
         The stage starts at configurations q with momenta b. For each contact, `offset` is added to the gap
-        velocity, and `preload` is a given normal impulse. The first guess of the velocities is `guess`.
+        velocity, and `preload` is a prescribed normal impulse. The first guess of the velocities is `guess`.
         """
         f, n = self._f, len(q)
         if f.backend.name != "virtual" and find_compiler() is not None:
@@ -386,8 +388,8 @@ class Impact:
         return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
     def derivatives(self, solution: tuple) -> np.ndarray:
-        """Return derivatives of the results of N impacts by configuration, momenta and parameters.
-        The results are the momenta after the impact, and the impulses.
+        """Return the derivatives of the momenta after N impacts and of their impulses.
+        They are derivatives with respect to configurations, momenta before the impacts, and parameters.
         """
         G_y, G_z, X_y, X_z = self._slopes(*solution)
         scale = 1 / np.abs(G_z).max(axis=2, keepdims=True)
@@ -395,7 +397,7 @@ class Impact:
 
     @cached_property
     def _places(self) -> np.ndarray:
-        """Indices of the normal impulses among all multipliers of contacts."""
+        """Index of each contact's normal impulse in the vector of all contact multipliers."""
         sizes = [len(t.multipliers) for t in self._f.touches.all]
         return np.cumsum([0, *sizes[:-1]])
 

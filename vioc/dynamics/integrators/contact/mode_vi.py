@@ -191,7 +191,9 @@ class ModeVI(MechanicalMap):
         return f"ModeVI({self.system.name}: {names or 'nothing'} held, nx = {self.nx}, dt = {self.dt:g} s)"
 
     def holding(self, *held: str, sliding: str | Iterable[str] = ()) -> ModeVI:
-        """Return a map of the same mechanism with the same options, for other active contacts."""
+        """Return a map of the same mechanism in another contact mode, with the same options.
+        The active contacts are `held`; those in `sliding` slide, the others stick.
+        """
         options = {**self._options, "held": held, "sliding": as_names(sliding, "sliding")}
         return type(self)(self.system, self.dt, **options).trying(**self.parameters)
 
@@ -274,7 +276,7 @@ class ModeVI(MechanicalMap):
         return found
 
     def _within(self, touch: Touching) -> ca.SX | None:
-        """Return expressions that are >= 0 while the friction of a sticking contact is in its cone, or None.
+        """Return expressions that are >= 0 while a sticking contact's friction is in its cone.
         The result is None for a contact that does not stick.
         """
         impulse, _ = self._impulse(touch)

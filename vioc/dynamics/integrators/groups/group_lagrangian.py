@@ -72,16 +72,16 @@ class GroupLagrangian:
         self._nodes = [i + sum(first <= i for first in firsts) for i in range(len(system.nodes))]
 
     def ours(self, rows: Any) -> ca.SX:
-        """Reorder entries from the order of the auxiliary mechanism's variables to (r, rotations).
-        The auxiliary mechanism has three angles for each rotation. The coordinates r are all variables that
-        belong to no rotation.
+        """Reorder a vector from the variables of the auxiliary mechanism to (r, rotations).
+        The auxiliary mechanism has three angles in place of each rotation. The coordinates r are all
+        variables that belong to no rotation.
         """
         return vec.column(rows[i] for i in self.place)
 
     def theirs(self, rows: list[Any]) -> list[Any]:
-        """Reorder entries from the order (r, rotations) to that of the auxiliary mechanism's variables.
-        The auxiliary mechanism has three angles for each rotation. The coordinates r are all variables that
-        belong to no rotation.
+        """Reorder a vector from (r, rotations) to the variables of the auxiliary mechanism.
+        The auxiliary mechanism has three angles in place of each rotation. The coordinates r are all
+        variables that belong to no rotation.
         """
         found: list[Any] = [0.0] * len(rows)
         for i, row in zip(self.place, rows, strict=True):
@@ -101,8 +101,8 @@ class GroupLagrangian:
 
     def at(self, q: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
         """Return the variables and the parameters of the auxiliary mechanism at a configuration q.
-        In the auxiliary mechanism each rotation is given by parameters, followed by three angles, which are
-        zero.
+        In the auxiliary mechanism each rotation is a constant rotation, whose matrix entries are parameters,
+        followed by a rotation by three angles. These angles are zero in the result.
         """
         angles = vec.column(self.theirs([*ca.vertsplit(q[: self.space.nr]), *[ca.SX(0)] * 3 * self.space.nb]))
         return angles, vec.column(self._values(q, theta).values())
@@ -110,8 +110,9 @@ class GroupLagrangian:
     @cached_property
     def place_at(self) -> ca.Function:
         """CasADi function of the variables and the parameters of the auxiliary mechanism.
-        Its arguments are (q, parameters). In the auxiliary mechanism each rotation is given by parameters,
-        followed by three angles, which are zero.
+        Its arguments are (q, parameters). In the auxiliary mechanism each rotation is a constant rotation,
+        whose matrix entries are parameters, followed by a rotation by three angles. These angles are zero in
+        the result.
         """
         q, *_, theta = self._symbols
         return ca.Function("place", [q, theta], list(self.at(q, theta)), OPTIONS)
@@ -261,8 +262,9 @@ class GroupLagrangian:
 
     @cached_property
     def long(self) -> bool:
-        """Flag, True if recursions over the tree can solve a step faster than a factorization.
-        There must be no constraints, and forces and potentials besides gravity must not couple variables.
+        """Flag, True if recursions over the tree of bodies solve a step faster than factorization.
+        This is so for long chains without constraints, in which forces and potentials besides gravity do not
+        couple variables.
         """
         if self.lagrangian.depths < LONG or self.lagrangian.constraint_names:
             return False
