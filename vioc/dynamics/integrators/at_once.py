@@ -91,11 +91,11 @@ class AtOnce:
         return momentum_z if (amplified <= AMPLIFIED).all() else None
 
     def second(self, left, right, h, A, xx, xu, uu) -> None:
-        """Compute second derivatives of N steps, contracted with covectors, into arrays.
-        The results are written to xx (N, 2n, 2n), xu (N, 2n, nu) and uu (N, nu, nu), for the state x and the
-        input u. The arguments `left` and `right` contain the covectors; A (N, 2n, 2n) is the Jacobian of the
-        next states with respect to the states. The results include the second derivatives of kinetic energy
-        and gravity only.
+        """Compute second derivatives of N steps, contracted with covectors.
+        The results are written to the arrays xx (N, 2n, 2n), xu (N, 2n, nu) and uu (N, nu, nu), for the state
+        x and the input u. The arguments `left` and `right` contain the covectors; A (N, 2n, 2n) is the
+        Jacobian of the next states with respect to the states. The results include the second derivatives of
+        kinetic energy and gravity only.
 
         Parameters
         ----------

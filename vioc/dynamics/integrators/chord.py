@@ -159,10 +159,10 @@ class ChordSolver:
     def rescued(
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve a step by continuation in its length; return next state and multipliers.
-        The continuation starts from the last root that the usual solver reached at a fraction of the step
-        length. It starts at length 0 if there is no such root or if there are constraints. Further arguments
-        `more` are passed to `StepEquations`.
+        """Solve a step by continuation; return the next state and multipliers.
+        The continuation parameter is the step length. The continuation starts from the last root that the
+        usual solver reached at a fraction of the step length. It starts at length 0 if there is no such root
+        or if there are constraints. Further arguments `more` are passed to `StepEquations`.
         """
         # With constraints the branch may pass a singular position. `newton.follow` accepts that only along a
         # line through two roots, so it begins at length 0.
@@ -321,7 +321,7 @@ def independent(
 
 
 def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
-    """Return the correction of one simplified Newton (chord) iteration, and its norm.
+    """Return the correction of a simplified Newton (chord) step, and its norm.
     The argument g is the proposed correction, and `memory` contains the norm of the previous one. If the norm
     of g is larger than `rounding` and larger than `most` times the previous norm, the returned correction is
     zero and the returned norm is infinite, which ends the iteration. The last entry of the returned
@@ -338,9 +338,10 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
 
 
 def memory_at_first(suspect: Any) -> Any:
-    """Return the initial value of `memory`, the argument of the function `contracting`.
-    The function `contracting` updates a simplified Newton (chord) iteration. If `suspect` is positive, which
-    means that a test of the Newton matrix failed, the returned value ends the iteration immediately.
+    """Return the initial value of `memory`, an argument of `contracting`.
+    The function `contracting` computes one correction of a simplified Newton (chord) iteration. If `suspect`
+    is positive, which means that a test of the Newton matrix failed, the returned value ends the iteration
+    immediately.
     """
     return ca.if_else(suspect > 0, -TINY, 0.0)
 

@@ -128,7 +128,7 @@ def warn_singular(
 def check_regular(
     f: MechanicalMap, z_p: np.ndarray, saddle: np.ndarray, h: np.ndarray, k: np.ndarray
 ) -> None:
-    """Raise `StepError` if the equations of a step are so singular that it has no derivatives.
+    """Raise `StepError` if singular equations of a step have no derivatives.
     The argument `saddle` is the Jacobian of the equations. The argument `z_p` is the derivative of the next
     configuration and the multipliers with respect to the momenta, with opposite sign. The steps have the
     lengths h and the indices k.

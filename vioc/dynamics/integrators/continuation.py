@@ -35,8 +35,9 @@ class Context(NamedTuple):
 
 
 class Root(NamedTuple):
-    """Solution of the equations of a step that is shortened to a fraction of its length.
-    The field `w` is the mean velocity over this fraction; the other fields are the results of the step.
+    """Solution of the equations of a shortened step.
+    The step is shortened to a fraction of its length. The field `w` is the mean velocity over this fraction;
+    the other fields are the results of the step.
     """
 
     w: ca.MX
@@ -91,8 +92,8 @@ def with_continuation(
 
 
 def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
-    """Return the last root that the failed continuation of a step reached, or None.
-    The result is None if this root is at length 0.
+    """Return the last root that a failed continuation of a step reached.
+    The result is None if this root is at length 0, or if the continuation did not fail.
     """
     reached, error = f.driver.attempt(x, u, t, dt)
     return BranchRoot(reached[: f.nd], np.zeros(0), np.inf, 2.0 - error) if 1.0 < error < 2.0 else None

@@ -296,8 +296,8 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _end(self) -> ca.Function:
-        """CasADi function that projects the momentum at a step's end onto the constraints.
-        The velocity of the projected momentum is tangent to the constraints.
+        """CasADi function that projects the final momentum onto constraints.
+        The velocity of the projected momentum at the end of a step is tangent to the constraints.
 
         Its arguments and results are (x_next, parameters) -> p_k+1, the momentum with tangent velocity, and
         the impulse that projects it (GA 11).

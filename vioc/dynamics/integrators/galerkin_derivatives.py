@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 
 class Points(NamedTuple):
-    """Values and derivatives of the equations of N steps at their quadrature points.
+    """Momenta, forces and constraint values of N steps, with derivatives.
+    They are evaluated at the quadrature points of the steps.
 
     The points are the stages, and with constraints also the end. The docstring of this module defines o, y, w
     and s.
@@ -149,8 +150,9 @@ class GalerkinDerivatives:
     # -- what a step evaluates ----------------------------------------------------------------------
 
     def at(self, steps: Steps, theta: np.ndarray, w: np.ndarray) -> Points:
-        """Return the values and derivatives of the equations at quadrature points of N steps.
-        They are evaluated at the unknowns w of the steps and the parameters theta.
+        """Return quantities at quadrature points of N steps, with derivatives.
+        The quantities are momenta, forces, constraint values and constraint rates. They are evaluated at the
+        unknowns w of the steps and the parameters theta.
         """
         f, rule, n, s, P = self.f, self.f.quadrature, len(steps), self.f.stages, self.points
         nq, nd, nf, nm = f.nq, f.nd, len(f.system.inputs), f.nm
@@ -300,7 +302,8 @@ class GalerkinDerivatives:
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of N steps, contracted with covectors.
-        They are the Hessian of Z . x_k+1 + zeta . multipliers for each step, by state, input and parameters.
+        They are the Hessians of Z . x_k+1 + zeta . multipliers for each step, with respect to state, input
+        and parameters.
 
         It is the Hessian of o, contracted with the adjoint's weights, along y_s (GA 9).
         """
@@ -357,7 +360,9 @@ class GalerkinEquations(BranchEquations):
         return Linearized(self.of.residual(steps, at)[0], self.of.left(steps.h, at.o_w)[0] * by)
 
     def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the state x_k+1 and the multipliers of a step from its unknowns."""
+        """Return the next state and the multipliers of a step.
+        They are computed from the unknowns w of the step.
+        """
         f, (_, at, size) = self.of.f, self._at(w, 1.0)
         V, lam, _ = (a[0] for a in self.of.split((w * size)[None]))
         rho, b = self.u[len(f.system.inputs) :], self.dt * f.quadrature.b

@@ -13,7 +13,8 @@ NEWTON = 60  # largest number of unknowns of Newton's method in symbols
 
 
 def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.Function:
-    """Return a CasADi function that repeats an iteration until its error is rounding error.
+    """Return a CasADi function that repeats an iteration until it converges.
+    The iteration has converged when its error is only rounding error.
 
     `iterate` is (y, ...) -> (y, result, error), the function (y, ...) -> (result, error). The error is
     infinite where it once fell by less than the factor `contraction`, except by rounding: then the root is

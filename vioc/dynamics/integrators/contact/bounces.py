@@ -55,7 +55,7 @@ Record = Flight | Struck
 
 
 def bounces(system: System) -> list[int]:
-    """Return the indices of the system's contacts and joint limits with restitution."""
+    """Return the indices of contacts and joint limits with restitution."""
     return [i for i, item in enumerate(system.inequalities) if _bounces(item)]
 
 
@@ -406,9 +406,9 @@ class Bounces(ContactSteps):
 
 
 def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
-    """Return the gaps of contacts at several times of a motion by cubic interpolation.
-    The polynomials interpolate the gaps and their rates at the start and at the end of the motion, which has
-    the duration h.
+    """Return the gaps of contacts at several times, by cubic interpolation.
+    The polynomials interpolate the gaps and their rates at the start and at the end of a motion with the
+    duration h.
     """
     s = LOOKS.reshape(-1, *[1] * gap.ndim)
     start = (1 + 2 * s) * (1 - s) ** 2 * gap + s * (1 - s) ** 2 * h * speed

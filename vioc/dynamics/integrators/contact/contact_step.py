@@ -87,10 +87,10 @@ def balance(
 
 
 class CondensedTouch(NamedTuple):
-    """Terms that a contact adds to the Newton system of a step, after an elimination.
-    The variables of the contact are eliminated. The terms `matrix` and `right` are added to the matrix and to
-    the right-hand side. The function `expand` computes the change of the contact's variables from the change
-    dV of the velocities.
+    """Terms that a contact adds to the Newton system of a step.
+    The variables of the contact have been eliminated from the system. The terms `matrix` and `right` are
+    added to the matrix and to the right-hand side. The function `expand` computes the change of the contact's
+    variables from the change dV of the velocities.
     """
 
     matrix: Any
@@ -244,7 +244,7 @@ def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
 
 
 class CoordinateEnd(End):
-    """Residuals and Newton directions of a step with contact, for solvers in numpy.
+    """Residuals and Newton directions of a step with contact, in numpy.
     The unknowns are mean velocities, constraint impulses and the variables of the contacts.
     """
 

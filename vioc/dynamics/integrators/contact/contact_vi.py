@@ -149,7 +149,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def contact(self) -> ContactSteps:
-        """Object that computes the steps of this map with contact, and their derivatives."""
+        """Object that computes and differentiates the steps of this map."""
         return Bounces(self) if bounces(self.system) else Resting(self)
 
     def impacts_along(self, run: Trajectory) -> Impacts:

@@ -397,7 +397,7 @@ class Impact:
 
     @cached_property
     def _places(self) -> np.ndarray:
-        """Index of each contact's normal impulse in the vector of all contact multipliers."""
+        """Indices of all normal impulses in the vector of contact multipliers."""
         sizes = [len(t.multipliers) for t in self._f.touches.all]
         return np.cumsum([0, *sizes[:-1]])
 

@@ -191,8 +191,9 @@ class ModeVI(MechanicalMap):
         return f"ModeVI({self.system.name}: {names or 'nothing'} held, nx = {self.nx}, dt = {self.dt:g} s)"
 
     def holding(self, *held: str, sliding: str | Iterable[str] = ()) -> ModeVI:
-        """Return a map of the same mechanism in another contact mode, with the same options.
-        The active contacts are `held`; those in `sliding` slide, the others stick.
+        """Return a map of the same mechanism in another contact mode.
+        The map has the same options. The contacts `held` are active. An active contact with friction sticks,
+        unless it is in `sliding`.
         """
         options = {**self._options, "held": held, "sliding": as_names(sliding, "sliding")}
         return type(self)(self.system, self.dt, **options).trying(**self.parameters)
@@ -276,8 +277,8 @@ class ModeVI(MechanicalMap):
         return found
 
     def _within(self, touch: Touching) -> ca.SX | None:
-        """Return expressions that are >= 0 while a sticking contact's friction is in its cone.
-        The result is None for a contact that does not stick.
+        """Return expressions that are >= 0 while friction is inside its cone.
+        The friction is that of a contact that sticks. The result is None for a contact that does not stick.
         """
         impulse, _ = self._impulse(touch)
         along = impulse[1:]

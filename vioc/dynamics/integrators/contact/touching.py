@@ -55,7 +55,7 @@ class Touching(AnyTouch):
 
 
 class Polytopes:
-    """Pairs of boxes and convex hulls of a system, and the search for their contact points.
+    """Pairs of boxes and convex hulls, and the search for contact points.
 
     Parameters
     ----------
@@ -145,9 +145,9 @@ class Touches:
         self._units = units_of_touches(system, self.all, self._length)
 
     def natural(self, constraints: int) -> NaturalUnits:
-        """Return the units that make the residuals of a step with contact dimensionless.
-        Coordinates, gaps and slips have the unit 1 rad or a length of the mechanism. Constraint values have
-        the unit 1; the argument is the number of constraints.
+        """Return the units that make the residuals of a step dimensionless.
+        Coordinates, gaps and slips of contacts have the unit 1 rad or a length of the mechanism. Constraint
+        values have the unit 1; the argument is the number of constraints.
 
         Constraint values have no unit, as `Pieces.leave` divides them by the lengths of their gradients.
         """

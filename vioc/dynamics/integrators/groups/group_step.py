@@ -84,9 +84,9 @@ class GroupStep:
         return Middle(ca.vertcat(*balance), dt * (L_q + F))
 
     def end(self, x: Any, w: Any, p: Any, impulse: Any) -> tuple[ca.SX, ca.SX]:
-        """Return the configuration and the momentum at the end of a step, from its increments w.
-        They are given by equations (4) and (5) of docs/maths/groups.md. The argument p is the momentum at the
-        start minus the constraint impulses, and `impulse` is the impulse of the forces.
+        """Return the configuration and the momentum at the end of a step.
+        They follow from the increments w by equations (4) and (5) of docs/maths/groups.md. The argument p is
+        the momentum at the start minus the constraint impulses, and `impulse` is the impulse of the forces.
         """
         nr, space = self.space.nr, self.space
         q1, p1 = [x[:nr] + w[:nr]], [part(p + impulse, 0, nr)]
@@ -159,7 +159,8 @@ class GroupStep:
 
     @cached_property
     def _chord(self) -> tuple[ca.Function, ca.Function]:
-        """CasADi functions that factorize the equations of a step, and that iterate once.
+        """CasADi functions of a simplified Newton (chord) iteration for a step.
+        The first function factorizes the Newton matrix, the second computes one correction.
 
         They are (x, guess, ...) -> (start y, factors, 0 or infinity if the matrix is suspect), and
         (z, x, ..., factors) -> (g, w, impulse, multipliers, error). z is y and the memory of
@@ -334,7 +335,9 @@ class IncrementEquations(BranchEquations):
         return Linearized(residual, matrix)
 
     def end(self, found: BranchRoot) -> tuple[np.ndarray, np.ndarray]:
-        """Return the state x_k+1 and the multipliers of a step from its root."""
+        """Return the next state and the multipliers of a step.
+        They are computed from `found`, the root of the step's equations.
+        """
         f, (_, *rest) = self.f, self._args(found.w, 1.0)
         w = self.dt * found.w
         impulse = self.of.impulse(self.x, w, *rest[1:])
