@@ -107,10 +107,10 @@ class Curves:
 
     @cached_property
     def curvature(self) -> ca.Function:
-        """CasADi function of the Hessian of a weighted sum of rotation errors and momenta.
-        The rotation errors and the angular momenta are those of a body along a step, which the function
-        `errors` computes. The Hessian has the second derivatives with respect to the argument y of `errors`,
-        which contains the rotation vector and momentum at the start, the angular velocities and the torques.
+        """CasADi function of the Hessian of a weighted sum of results of `errors`.
+        The results of `errors` are the rotation errors and the angular momenta of a body along a step. The
+        Hessian has the second derivatives with respect to the argument y of `errors`, which contains the
+        rotation vector and momentum at the start, the angular velocities and the torques.
 
         Its arguments and results are (y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y. The weights are
         those of the rotation vectors, then of the momenta, of `errors`.

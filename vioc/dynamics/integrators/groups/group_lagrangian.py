@@ -146,7 +146,7 @@ class GroupLagrangian:
 
     @cached_property
     def constraint(self) -> ca.Function:
-        """CasADi function of the constraint values h (nm,) and their Jacobian Dh (nm, nd).
+        """CasADi function of constraint values h (nm,) and Jacobian Dh (nm, nd).
         Its arguments are (q, parameters). The first columns of Dh are derivatives with respect to the
         coordinates r that belong to no rotation, the last those with respect to rotation vectors.
         """

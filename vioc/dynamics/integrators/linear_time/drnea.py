@@ -156,9 +156,9 @@ class Bodies:
         return ArticulatedInverse.of_masses(self.links, places, self.nd, diagonal, h)
 
     def jacobian(self, start: Sequence[Place], end: Sequence[Place], h: Any) -> list[list[Any]]:
-        """Return the kinetic part of a step's Newton matrix (nd, nq) as a list of rows.
-        It is -D2 D1 T_d, where T_d is the kinetic part of the discrete action ([L] Algorithm 4). The time is
-        O(n^2).
+        """Return the kinetic part of the Newton matrix (nd, nq) of a step as rows.
+        It is -D2 D1 T_d, where T_d is the kinetic part of the discrete action ([L] Algorithm 4). The
+        computation takes time O(n^2) for n bodies.
         """
         M = self.derivatives(self.displacements(start, end), h)
         columns: list[list[Any]] = [[0.0] * self.nq for _ in range(self.nq)]
