@@ -137,8 +137,8 @@ class Assembly:
         return found
 
     def twists(self, column: Any) -> list[Any]:
-        """Split a vector of the velocities of all bodies into one vector for each body.
-        The velocities are linear and angular.
+        """Split the velocities of all bodies into one vector for each body.
+        Each vector has the linear and the angular velocity.
         """
         return self.on.split(column, [TWIST] * self.graph.n)
 
@@ -151,8 +151,8 @@ class Assembly:
         return self.on.split(column, [g.rows.size for g in self.graph.groups])
 
     def held(self, poses: list[Any], arrival: bool = False) -> Held:
-        """Evaluate the quantities that are constant while a momentum balance is solved.
-        They depend on the poses of the bodies. It is the momentum balance at the end of a step if `arrival`
+        """Evaluate quantities that are constant while a momentum balance is solved.
+        They depend on the poses of the bodies. The momentum balance is that at the end of a step if `arrival`
         is True, else that at its start.
         """
         on, graph, theta, Z = self.on, self.graph, self.theta, self.on.stack(poses)
@@ -190,13 +190,15 @@ class Assembly:
     # -- momenta ----------------------------------------------------------------------------------------
 
     def momenta(self, V: Any) -> Any:
-        """Return the momenta M V (6 n,) of n bodies at velocities V, with mass matrix M."""
+        """Return the momenta M V (6 n,) of n bodies at velocities V.
+        M is the mass matrix.
+        """
         on = self.on
         each = self._each(self.graph.inertia, self.twists(V), more=[self.theta])
         return on.stack([m[0] for m in each])
 
     def kicked(self, momenta: Any, Z: Any, V: Any = None) -> Any:
-        """Return the momenta (6 n,) of all bodies plus half of the impulse of the forces.
+        """Return the momenta (6 n,) of all bodies plus half of the forces' impulse.
         The impulse is that over a whole step. The forces act at the poses Z; forces that depend on velocities
         are included only if velocities V are given.
         """
@@ -272,9 +274,9 @@ class Assembly:
     # -- contacts -----------------------------------------------------------------------------------------
 
     def speeds(self, at: BodyBalance, held: Held) -> list[list[Any]]:
-        """Return the velocities from which each contact's impulses follow.
-        For each contact, they are the Jacobians of gap and slip, the gap velocity, and the velocities of the
-        bodies in contact.
+        """Return the Jacobians and velocities of each contact.
+        For each contact, the list has the Jacobians of gap and slip, the gap velocity, and the velocities of
+        the bodies in contact.
         """
         return [
             [*J, a, *(at.V[i] for i in t.bodies)]
@@ -282,7 +284,7 @@ class Assembly:
         ]
 
     def begun(self, at: BodyBalance, held: Held, speed: Any, goal: Any) -> Any:
-        """Return initial values of all contact variables for the interior-point method.
+        """Return initial contact variables for the interior-point method.
         The values are inside the cones of the contact laws.
         """
         touches = zip(self.graph.touches, self.speeds(at, held), held.data, strict=True)
@@ -291,9 +293,10 @@ class Assembly:
     def pushed(
         self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return the impulses of all contacts on the bodies, and residuals of contact laws.
-        They are evaluated at the contact variables y. The results also include the complementarity products
-        and the multipliers of the contacts.
+        """Return the impulses of all contacts on the bodies, and the residuals.
+        The residuals are those of the contact laws. Impulses and residuals are evaluated at the contact
+        variables y. The results also include the complementarity products and the multipliers of the
+        contacts.
         """
         touches = zip(self.graph.touches, self.speeds(at, held), y, held.data, strict=True)
         found = [self.on.call(t.geometry.pushed, [*s, own, goal, d]) for t, s, own, d in touches]
@@ -303,8 +306,9 @@ class Assembly:
     def lawful(
         self, at: BodyBalance, held: Held, p: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return the impulses of all contacts on the bodies, and residuals of contact laws.
-        They are expressions of the contact multipliers p and the barrier parameter kappa.
+        """Return the impulses of all contacts on the bodies, and the residuals.
+        The residuals are those of the contact laws. Impulses and residuals are expressions of the contact
+        multipliers p and the barrier parameter kappa.
         """
         touches = zip(self.graph.touches, held.J, at.gaps, p, held.data, strict=True)
         found = [
@@ -395,10 +399,10 @@ class Assembly:
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
 
     def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintNode, G: list, H: list, g: Any) -> None:
-        """Add the constraint equations of a joint to the momentum balances of its bodies.
-        The equations are multiplied by weights. This is done for a joint whose child body lacks inertia about
-        an axis. The dictionary F has the blocks of the matrix of the Newton system, and `rhs` its right-hand
-        sides.
+        """Add the constraint equations of a joint to momentum balances.
+        The equations are multiplied by weights and added to the momentum balances of the joint's bodies. This
+        is done for a joint whose child body lacks inertia about an axis. The dictionary F has the blocks of
+        the matrix of the Newton system, and `rhs` its right-hand sides.
         """
         weight = self.graph.weight(group, [h.sparsity() for h in H])
         outputs = iter(self.on.call(weight, [*G, *H, g, self.dt]))
@@ -449,7 +453,7 @@ class Assembly:
         return not all(group.joint for group in self.graph.groups)
 
     def undetermined(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return 0 if the configuration at a step's end determines the velocities there.
+        """Return 0 if the final configuration of a step determines the velocities.
         Otherwise, near a singular position of the constraints, return infinity.
 
         The velocities are those at the end of a step, `multipliers` the impulses there by groups. Branches of
@@ -471,9 +475,9 @@ class Assembly:
         return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return constants in place of energies at a step's end, and a test of its position.
-        The solver tests whether impulses add kinetic energy; the constants always pass this test. The last
-        entry is the result of the method `undetermined`.
+        """Return constants in place of energies, and a test of the final position.
+        The solver tests whether impulses add kinetic energy; the constants pass this test at the end of a
+        step. The last entry is the result of the method `undetermined`.
 
         The constants are 0 and 1 in place of the energies of `End.work`.
         """

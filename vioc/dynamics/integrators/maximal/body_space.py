@@ -67,7 +67,7 @@ class BodySpace(StateSpace):
         rot.check_units(split(self._n, x)[1], what, [f"for the body {b!r}" for b in self._bodies])
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """Return the displacement (..., 12 n) that leads from state x0 to state x1.
+        """Return the displacement (..., 12 n) from state x0 to state x1.
         Its rotation vectors have lengths of at most pi.
         """
         (p0, q0, V0), (p1, q1, V1) = split(self._n, x0), split(self._n, x1)
@@ -97,7 +97,7 @@ class BodySpace(StateSpace):
         return ca.vertcat(*parts, x[STATE * self._n :] + dx[TWIST * self._n :])
 
     def difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
-        """Return the displacement that leads from state x0 to state x1, as an expression."""
+        """Return the displacement from state x0 to state x1 as an expression."""
         rows = []
         for i in range(self._n):
             a, b = x0[STATE * i : STATE * i + STATE], x1[STATE * i : STATE * i + STATE]

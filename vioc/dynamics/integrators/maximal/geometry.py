@@ -68,10 +68,10 @@ class Geometry:
         self.closing = ca.Function("closing", [a, *N, *V], [speed], OPTIONS)
 
     def lawful(self, J: list, a: Any, V: list, p: Any, kappa: Any, data: Any) -> tuple[list, Any]:
-        """Return the impulses of a contact on its bodies, and the residual of its law.
-        Impulses and residual are expressions of the contact multipliers p. J are the Jacobians of gap and
-        slip, a is the gap velocity, V are the velocities of the bodies, kappa is the barrier parameter, and
-        `data` are numbers such as points and radii.
+        """Return the impulses of a contact on its bodies, and the residual.
+        The residual is that of the contact law. Impulses and residual are expressions of the contact
+        multipliers p. J are the Jacobians of gap and slip, a is the gap velocity, V are the velocities of the
+        bodies, kappa is the barrier parameter, and `data` are numbers such as points and radii.
         """
         law = self.cone.law(p, self._speeds(J, a, V), kappa, self._mu(data))
         return [j.T @ p[: j.shape[0]] for j in J], law
@@ -79,10 +79,10 @@ class Geometry:
     def relaxed(
         self, J: list, a: Any, V: list, y: Any, kappa: Any, data: Any, share: Any
     ) -> tuple[list, Any]:
-        """Return the impulses of a contact on its bodies, and the residuals of its law.
-        The contact law consists of smooth equations of the variables y. J are the Jacobians of gap and slip,
-        a is the gap velocity times the factor `share`, V are the velocities of the bodies, kappa is the
-        barrier parameter, and `data` are numbers such as points and radii.
+        """Return the impulses of a contact on its bodies, and the residuals.
+        The residuals are those of the contact law, which has smooth equations of the variables y. J are the
+        Jacobians of gap and slip, a is the gap velocity times the factor `share`, V are the velocities of the
+        bodies, kappa is the barrier parameter, and `data` are numbers such as points and radii.
 
         The variables y are those of the module `laws`.
         """
@@ -129,8 +129,8 @@ class Geometry:
         return data[-1] if self.cone.friction else None
 
     def _law(self) -> tuple[list, list, list, Any, Any]:
-        """Return an expression of the change of a contact's variables in a Newton step.
-        This change follows from the changes of the gap velocity and the slip velocity.
+        """Return the change of a contact's variables in a Newton step.
+        It is an expression of the changes of the gap velocity and the slip velocity.
 
         Returned are the arguments, the Jacobians J and K, the change dy of the variables, and the change dw
         of these velocities.
@@ -214,9 +214,9 @@ def opened(s: Any, smoothing: Any, stride: Any) -> Any:
 
 
 def opened_share(s: Any, closing: Any, smoothing: Any, stride: Any) -> tuple[Any, Any]:
-    """Return a scaled gap velocity of a contact at the end of a step, and the scale.
+    """Return a scaled gap velocity at the end of a step, and the scale factor.
     The gap velocity is `closing`, the rate of the gap at the end of the step, plus the speed that the
-    function `opened` returns for s, the gap divided by the step length. The scale is a factor.
+    function `opened` returns for s, the gap divided by the step length.
 
     The scale factor, a fraction, keeps both values of the order of s, the gap divided by the step length, and
     1.

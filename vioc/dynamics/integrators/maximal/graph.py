@@ -197,7 +197,7 @@ class StepGraph:
 
     @cached_property
     def undetermined(self) -> ca.Function:
-        """CasADi function that tests whether the configuration determines the velocities.
+        """CasADi function that tests whether a configuration determines velocities.
         The test is made at the end of a step. The result is 0 if the configuration determines the velocities,
         else infinity. The first argument is the sum of the squared impulses of all single constraints; the
         second is the sum of the squared total constraint impulses on the bodies.
@@ -266,9 +266,10 @@ class StepGraph:
         return max((float(m.max() / m.min()) for m in of_groups), default=1.0)
 
     def by_length(self, G: np.ndarray) -> np.ndarray:
-        """Return the constraint Jacobian (constraints, 6 n) for displacements in metres.
+        """Return the constraint Jacobian (constraints, 6 n) for displacements only.
         In the argument G, half of the columns belong to rotation vectors. These columns are divided by the
-        radii of gyration of the bodies. The masses of the bodies do not affect the result.
+        radii of gyration of the bodies, so that rotations count as displacements. The masses of the bodies do
+        not affect the result.
         """
         return G / np.repeat(np.stack([np.ones_like(self.radii), self.radii], axis=1), 3, axis=1).ravel()
 
@@ -303,7 +304,7 @@ class StepGraph:
         return np.where(moves, length, 1.0)
 
     def gradients(self, G: np.ndarray) -> np.ndarray:
-        """Return divisors that convert constraint values to dimensionless displacements.
+        """Return divisors that make constraint values dimensionless displacements.
         For a joint they are 1 rad or a length of the mechanism. For a loop constraint they are the norms of
         the constraint gradients, the rows of the Jacobian G (constraints, 6 n), in natural units.
         """

@@ -109,9 +109,10 @@ class JointConstraints:
     # -- constraint rows ---------------------------------------------------------------------------
 
     def constraint(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]):
-        """Return the constraint values at poses of the bodies a and b, and derivatives.
-        The derivatives of the values g are those with respect to the displacements and rotation vectors (dx,
-        phi) of a and of b. They are lists with one row for each value.
+        """Return the constraint values at poses of two bodies, with derivatives.
+        The poses are those of the bodies a and b. The derivatives of the values g are those with respect to
+        the displacements and rotation vectors (dx, phi) of a and of b. They are lists with one row for each
+        value.
         """
         (xa, Ra), (xb, Rb) = a, b
         (x1, R1, p1), (x2, R2, p2) = (xa, Ra, self.at_a), (xb, Rb, self.at_b)
@@ -284,8 +285,9 @@ class ConstraintFunctions:
 
     @cached_property
     def swept(self) -> ca.Function:
-        """CasADi function of constraint rates at a step's end times dt, with Jacobians.
-        The Jacobians are derivatives with respect to the twists of the bodies at the end of the step.
+        """CasADi function of constraint rates times the step length, with Jacobians.
+        The rates are those at the end of a step. The Jacobians are derivatives with respect to the twists of
+        the bodies there.
 
         Its arguments and results are (G' by body.., twists.., dt) -> dt G V (rows,), dt G by body, for twists
         V and constraint Jacobian G.
@@ -298,7 +300,7 @@ class ConstraintFunctions:
 
     @cached_property
     def landed_off(self) -> ca.Function:
-        """CasADi function that converts constraint values to dimensionless displacements.
+        """CasADi function that makes constraint values dimensionless displacements.
         The values are those at the end of a step.
 
         Its arguments and results are (g, H by body.., length, dt) -> g in natural units, each value divided
@@ -308,7 +310,7 @@ class ConstraintFunctions:
 
     @cached_property
     def swept_off(self) -> ca.Function:
-        """CasADi function that converts constraint rates to dimensionless displacements.
+        """CasADi function that makes constraint rates dimensionless displacements.
         The rates are those at the end of a step, multiplied by the step length.
         """
         return self._off(self.swept)

@@ -132,8 +132,8 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
 def raise_if_singular_end(
     f: MaximalVI, G: np.ndarray, k: int, t: float, dt: float, sine: float = np.inf
 ) -> None:
-    """Raise `StepError` if the constraint gradients are dependent after step k.
-    The gradients are the rows of G, at the end of the step.
+    """Raise `StepError` if constraint gradients are dependent at a step's end.
+    The gradients are the rows of G; k is the index of the step.
 
     The gradients are G (rows, 6 n) of step k. With a `sine`, the error is raised only if their smallest
     singular value is at most that.

@@ -160,8 +160,8 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def loops(self) -> list[tuple[tuple[int, ...], list[int]]]:
-        """Groups of loop constraints; a group acts on the same bodies.
-        Each group is a pair of the indices of its bodies and the indices of its constraints.
+        """Groups of loop constraints that act on the same bodies.
+        Each group is a pair: the indices of its bodies, and the indices of its constraints.
         """
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, h in enumerate(self.constraint_values):
