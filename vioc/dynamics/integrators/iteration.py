@@ -45,9 +45,9 @@ def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.F
 
 
 def by_newton(iterate: ca.Function) -> ca.Function | None:
-    """Return an iteration of Newton's method that finds the fixed point of another iteration.
-    It is used for steps in which the other iteration, `iterate`, does not contract. The result is None if
-    there are so many unknowns that compilation of the Newton matrix would take minutes.
+    """Return a Newton iteration that finds the fixed point of an iteration.
+    It is used for steps in which the function `iterate` does not contract. The result is None if there are so
+    many unknowns that compilation of the Newton matrix would take minutes.
     """
     if iterate.numel_out(0) > NEWTON:
         return None

@@ -278,9 +278,9 @@ class MechanicalMap(KernelMap):
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / h])
 
     def _recovery(self) -> ca.Function | None:
-        """Return a CasADi function of the momenta and prescribed velocities after a step.
-        They complete the state at the end of a step whose two configurations are known. The result is None if
-        the integrator has no variational rule.
+        """Return a CasADi function that completes the state at the end of a step.
+        It computes the momenta and the prescribed velocities from the two configurations of the step. The
+        result is None if the integrator has no variational rule.
         """
         if self.rule is None:
             return None
@@ -337,7 +337,7 @@ class MechanicalMap(KernelMap):
     @shared
     def poles(self) -> list[int]:
         """Indices of the first of the three Euler angles of each free rotation.
-        They count the dynamic variables.
+        They are indices in the vector of the dynamic variables.
         """
         return [self.system.variables.index(chart.variables[0]) for chart in self._charts]
 

@@ -89,10 +89,10 @@ class MidpointRule(ChordRule):
 
     @cached_property
     def _closing(self) -> ca.Function:
-        """CasADi function of the constraint residuals of a step, for velocity constraints.
-        A holonomic constraint has the residual h(q1), a velocity constraint A(q_m) (q1 - q0) with q_m = (q0 +
-        q1)/2 (docs/maths/nonholonomic.md, (2)). The configurations q0 and q1 are those at the start and the
-        end of the step.
+        """CasADi function of the constraint residuals of a step.
+        It is used if there are velocity constraints. A holonomic constraint has the residual h(q1), a
+        velocity constraint A(q_m) (q1 - q0) with q_m = (q0 + q1)/2 (docs/maths/nonholonomic.md, (2)). The
+        configurations q0 and q1 are those at the start and the end of the step.
         """
         f, theta = self.f, self.f.symbols.parameters
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)

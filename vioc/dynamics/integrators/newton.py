@@ -57,7 +57,7 @@ class Linearized(NamedTuple):
 
 
 class BranchRoot(NamedTuple):
-    """Root of the equations of a step that is shortened to a fraction of its length.
+    """Root of the equations of a step that is shortened to a fraction.
     After a failed search for the root, it is the last iterate.
 
     Attributes
@@ -187,9 +187,9 @@ def solve_step(
 
 
 def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | None = None) -> BranchRoot:
-    """Follow the branch of roots of a step with growing length; return the last root.
+    """Follow the branch of roots of a step with growing length.
     The branch starts at length 0, or at the root `begun`. The guess of each root is extrapolated from the
-    last two roots.
+    last two roots. The result is the last root found.
 
     A share is accepted only if Newton's corrections contract so fast that no other root is near, and if the
     matrix has changed so little since the last root that it is regular in between. The matrix is also
@@ -274,9 +274,9 @@ def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: 
 def rate_by_share(
     equations: BranchEquations, w: np.ndarray, multipliers: np.ndarray, share: float
 ) -> np.ndarray:
-    """Return the derivative of a step's residual with respect to the fraction.
-    The step is shortened to the fraction `share` of its length. The unknowns, the rates w and the
-    multipliers, are constant in this derivative.
+    """Return the derivative of a residual with respect to the step fraction.
+    The residual is that of a step that is shortened to the fraction `share` of its length. The unknowns, the
+    rates w and the multipliers, are constant in this derivative.
     """
     n, by = len(w), DIFFERENCE * share
     now, less = equations(w, share), equations(w, share - by)

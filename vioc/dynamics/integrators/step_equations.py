@@ -82,9 +82,9 @@ class BlockEvaluator:
 
     @cached_property
     def along_branch(self) -> Evaluator:
-        """Evaluator of the equations of a step that is shortened to a fraction.
+        """Evaluator of the equations of a shortened step.
         The results are the residual and the transposed Jacobian of the equations. The argument `share` is the
-        fraction of the step length.
+        fraction to which the step length is shortened.
 
         Outputs are those of `Linearized`. Arguments are (x, u, t, dt, parameters, h(q_k), w, share), with the
         mean velocity w over the share.

@@ -120,7 +120,7 @@ class Tensor:
                         H[row + column][:, equations, to_row, to_column] += block[..., r, c]
 
     def _blocks(self, steps: Steps, first: TreeFirstOrder) -> list[Block]:
-        """Return Hessians of the step equations for forces, potentials and constraints.
+        """Return Hessians of forces, potentials and constraints in N steps.
         The Hessians of forces and potentials are returned for the momentum balance and for the equation of
         the next momentum, those of constraints for the momentum balance and for the constraint equations.
         Kinetic energy and gravity are not included.
@@ -158,10 +158,10 @@ class Tensor:
 
     @cached_property
     def _start_at_once(self) -> tuple[Evaluator, np.ndarray] | None:
-        """Evaluator of all nonzero Hessians of the constraint impulses, with positions.
-        They are the Hessians of -(Dh'lambda)_j with respect to (q_k, lambda, parameters), for the constraint
-        Jacobian Dh and each component j. The result is None if there are so many nonzero entries that a loop
-        over j is faster.
+        """Evaluator of all nonzero entries of Hessians, with their positions.
+        They are the Hessians of the constraint impulses -(Dh'lambda)_j with respect to (q_k, lambda,
+        parameters), for the constraint Jacobian Dh and each component j. The result is None if there are so
+        many nonzero entries that a loop over j is faster.
         """
         f, s = self._structured.f, self._structured
         q, lam, theta = s.start_args

@@ -85,7 +85,7 @@ class VariationalRule(ABC):
     @cached_property
     def blocks(self) -> BlockEvaluator:
         """Evaluator of residuals and Jacobian blocks of the equations of steps.
-        It evaluates the equations at many steps at once.
+        It evaluates the equations of one step, or of many steps at once.
         """
         return BlockEvaluator(self)
 
@@ -140,8 +140,8 @@ class VariationalRule(ABC):
 def rescued(
     f: MechanicalMap, by: StepEquations, k: int, begun: BranchRoot | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve step k by continuation in its length; return next state and multipliers.
-    The continuation starts from the root `begun`, or from length 0.
+    """Solve step k by continuation; return the next state and the multipliers.
+    The continuation in the step length starts from the root `begun`, or from length 0.
     """
     x, u, t, dt = by.x, by.u, by.t, by.dt
     f.driver.check_starts(x[None], k)

@@ -117,7 +117,8 @@ def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) ->
 
 
 class Pieces:
-    """Equations of a step with contact, divided into CasADi functions that all solvers use.
+    """CasADi functions of the equations of a step with contact.
+    All solvers of such steps use these functions.
 
     Outputs of some functions are inputs of others. Matrices are passed as columns of their nonzeros. `held`
     returns what does not depend on V, `leave` the equations at V without the unknown impulses. `rest` adds

@@ -46,7 +46,7 @@ STOP, SOLVED = 1e-11, 1e-9  # scaled residuals: end of the iterations, largest a
 
 
 class Struck(NamedTuple):
-    """Results of N impacts: momenta after the impact, impulses and residuals.
+    """Momenta after N impacts, with impulses and residuals.
 
     Attributes
     ----------
@@ -263,8 +263,9 @@ class Impact:
 
     @cached_property
     def _end(self) -> tuple[ImpactEnd, Evaluator]:
-        """Equations of an impact for the interior-point solver, with an evaluator of the matrices in them.
-        The matrices are the mass matrix and the Jacobians of contacts and constraints.
+        """Equations of an impact for the interior-point solver, and an evaluator.
+        The evaluator computes the mass matrix and the Jacobians of contacts and constraints, which are
+        arguments of the equations.
         """
         return ImpactEnd(self._pieces), Evaluator(self._pieces.held)
 

@@ -99,7 +99,7 @@ class ContactSteps(ABC):
 
 
 class Resting(ContactSteps):
-    """Computation and differentiation of steps with contact whose contacts have no restitution."""
+    """Computation and differentiation of steps with contact, without restitution."""
 
     smooth = True
 

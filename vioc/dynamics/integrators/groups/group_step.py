@@ -101,8 +101,9 @@ class GroupStep:
     @cached_property
     def equations(self) -> tuple[ca.Function, ca.Function]:
         """CasADi functions of the equations of a step, and of their Jacobian.
-        Both have arguments (z, x, u, t, dt, parameters) with z = (increments w, multipliers). The equations
-        are the momentum balance (equation (3) of docs/maths/groups.md) and the constraints h(q_k+1) = 0.
+        The arguments of both functions are (z, x, u, t, dt, parameters) with z = (increments w, multipliers).
+        The equations are the momentum balance (equation (3) of docs/maths/groups.md) and the constraints
+        h(q_k+1) = 0.
         """
         f, nd = self.f, self.space.nd
         z, (x, u, t, dt, theta) = ca.SX.sym("z", nd + f.nm), self._context()
@@ -211,8 +212,8 @@ class GroupStep:
         return scalars(Dh[:, place]), scalars(ends[:, place])
 
     def _placeholders(self, theta: Any) -> list[Any]:
-        """Return arguments (u, t, dt, parameters) for a function that depends on the parameters only.
-        Input, time and step length are placeholders.
+        """Return placeholder arguments for a function of the parameters only.
+        They replace the input, the time and the step length: the result is (u, t, dt, parameters).
         """
         return [ca.SX(self.f.nu, 1), 0, 1, theta]
 

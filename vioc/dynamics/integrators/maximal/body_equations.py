@@ -208,8 +208,8 @@ class Assembly:
         return self.on.sum(terms)
 
     def landed(self, V: Any, Z: Any) -> Any:
-        """Return the momenta (6 n,) of all bodies at the end of a step, without constraint impulses.
-        V are the velocities of the step, Z the poses at its end.
+        """Return the momenta (6 n,) of all bodies at the end of a step.
+        Constraint impulses are not included. V are the velocities during the step, Z the poses at its end.
         """
         own = self._each(self.graph.landing, self.twists(V), more=[self.dt, self.theta])
         return self.kicked(self.on.stack([p[0] for p in own]), Z, V)
