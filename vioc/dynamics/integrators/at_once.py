@@ -49,10 +49,12 @@ class AtOnce:
         self._gain = np.ascontiguousarray(F_u[at, np.arange(F_u.shape[1])], float)
 
     def first(self, left, right, h, theta, terms, A, B) -> np.ndarray | None:
-        """Write the Jacobians of N steps, A by the state and B by the input, into given arrays.
-        The arguments `left` and `right` describe the kinetic energy and gravity, `terms` the forces and the
-        other potentials. Returned are the derivatives (N, n, n) of the next momenta by the next
-        configurations, or None if the equations of a step are nearly singular.
+        """Compute the Jacobians A and B of N steps and write them into given arrays.
+        A (N, 2n, 2n) contains the derivatives of the next states with respect to the states, and B (N, 2n,
+        nu) those with respect to the inputs. The arguments `left` and `right` describe the kinetic energy and
+        gravity, `terms` the forces and the other potentials. The method returns the derivatives (N, n, n) of
+        the next momenta with respect to the next configurations, or None if the equations of a step are
+        nearly singular.
 
         The shapes of A and B are (N, 2n, 2n) and (N, 2n, nu). The result is D2 D2 L_d + D2 F+.
 
@@ -89,10 +91,11 @@ class AtOnce:
         return momentum_z if (amplified <= AMPLIFIED).all() else None
 
     def second(self, left, right, h, A, xx, xu, uu) -> None:
-        """Write the second derivatives of N steps, contracted with covectors, into given arrays.
-        The arrays are xx (N, 2n, 2n), xu (N, 2n, nu) and uu (N, nu, nu), for state x and input u. The
-        arguments `left` and `right` contain the covectors; A (N, 2n, 2n) is the Jacobian of the steps by the
-        state. Kinetic energy and gravity are the only terms whose second derivatives are included.
+        """Compute second derivatives of N steps, contracted with covectors.
+        The results are written to the arrays xx (N, 2n, 2n), xu (N, 2n, nu) and uu (N, nu, nu), for the state
+        x and the input u. The arguments `left` and `right` contain the covectors; A (N, 2n, 2n) is the
+        Jacobian of the next states with respect to the states. The results include the second derivatives of
+        kinetic energy and gravity only.
 
         Parameters
         ----------

@@ -60,8 +60,8 @@ Inverse = Callable[..., ArticulatedInverse]
 
 @dataclass(frozen=True)
 class ChordParts(StepParts):
-    """Momentum balance and next momentum of a step, with the total impulse of its forces.
-    Constraint impulses are not included.
+    """Momentum balance and next momentum of a step, and the impulse of its forces.
+    The impulses of constraints are not included.
 
     The field `impulse` (nd,) = D1 L_d + D2 L_d + F- + F+ is p_k+1 - p_k without the constraint impulses. In
     contrast to `momentum` it is no difference of large numbers, so cyclic momenta are constant to rounding.
@@ -159,10 +159,10 @@ class ChordSolver:
     def rescued(
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve a step by continuation in its length, and return the next state and the multipliers.
-        The continuation starts from the root at the longest part of the step that the usual solver could
-        solve, or at length 0 if there is no such root or there are constraints. Further arguments `more` are
-        passed to `StepEquations`.
+        """Solve a step by continuation; return the next state and multipliers.
+        The continuation parameter is the step length. The continuation starts from the last root that the
+        usual solver reached at a fraction of the step length. It starts at length 0 if there is no such root
+        or if there are constraints. Further arguments `more` are passed to `StepEquations`.
         """
         # With constraints the branch may pass a singular position. `newton.follow` accepts that only along a
         # line through two roots, so it begins at length 0.
@@ -321,10 +321,11 @@ def independent(
 
 
 def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
-    """Return one update of a simplified Newton (chord) iteration, and the size of its correction g.
-    The update is subtracted from the unknowns and from `memory`, the size of the last correction. If g is
-    larger than `rounding` and than `most` times the last correction, the unknowns remain unchanged, the
-    iteration ends, and the returned size is infinite.
+    """Return the correction of a simplified Newton (chord) step, and its norm.
+    The argument g is the proposed correction, and `memory` contains the norm of the previous one. If the norm
+    of g is larger than `rounding` and larger than `most` times the previous norm, the returned correction is
+    zero and the returned norm is infinite, which ends the iteration. The last entry of the returned
+    correction updates `memory`.
 
     The memory is scaled by `TINY`, and 0 at first. It becomes negative where the iteration ends in this way.
     A correction that is not a number ends the iteration, too.
@@ -337,17 +338,18 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
 
 
 def memory_at_first(suspect: Any) -> Any:
-    """Return the initial value of `memory` for the function `contracting`, which updates a chord iteration.
-    The value ends the iteration immediately if `suspect` is positive, which means that a test of the Newton
-    matrix failed.
+    """Return the initial value of `memory`, an argument of `contracting`.
+    The function `contracting` computes one correction of a simplified Newton (chord) iteration. If `suspect`
+    is positive, which means that a test of the Newton matrix failed, the returned value ends the iteration
+    immediately.
     """
     return ca.if_else(suspect > 0, -TINY, 0.0)
 
 
 def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -> ca.Function:
-    """Return a CasADi root finder that iterates y = y - g(y) until g is small.
-    The function `residual` computes g (n,). The tolerance `converged` is increased if there are more than ten
-    variables, nd > 10.
+    """Return a CasADi root finder that repeats y = y - g(y) until g is small.
+    The function `residual` computes g (n,). The iteration stops when every entry of g is at most `converged`;
+    this tolerance is larger if there are more than ten variables (nd > 10).
 
     `residual` is (y (n,), ...) -> (g, outputs), and the root finder (y, ...) -> (y, outputs). It stops when
     every entry of g is at most `converged`, or in proportion more if `nd` is above ten.

@@ -91,7 +91,9 @@ class Composition(KernelMap, MapAround):
         return f"Composition(order {self.order}, {len(self.coefficients)} stages, of {self.inner!r})"
 
     def with_system(self, system: Any) -> Composition:
-        """Return the same composition, with the same inner integrator and options, for another system."""
+        """Return a composition with the same method and options for another system.
+        The integrator whose steps are composed is also the same.
+        """
         return Composition(self.inner.with_system(system), self.method)  # type: ignore[attr-defined]
 
     # -- from the base ----------------------------------------------------------------------------

@@ -91,8 +91,9 @@ def inverse_of_least(M: np.ndarray, unit: np.ndarray | float | None = None) -> n
 
 
 def condition(D: np.ndarray, mass_scale: np.ndarray) -> float:
-    """Return the condition number of a step's Newton matrix D, scaled by typical masses.
-    It is infinite where D is not finite.
+    """Return the condition number of the Newton matrix D of a step.
+    Rows and columns of D are first divided by the square roots of typical masses, `mass_scale`. The result is
+    infinite if D is not finite.
 
     Scaling by D's own rows would hide a singularity of Euler angles, where a whole row vanishes.
     """
@@ -127,9 +128,10 @@ def warn_singular(
 def check_regular(
     f: MechanicalMap, z_p: np.ndarray, saddle: np.ndarray, h: np.ndarray, k: np.ndarray
 ) -> None:
-    """Raise `StepError` if the derivatives of a step do not exist because its equations are singular.
-    The argument `saddle` is the Jacobian of the equations, and `z_p` is the negative derivative of their
-    solution by the momenta. The steps have the lengths h and the indices k.
+    """Raise `StepError` if singular equations of a step have no derivatives.
+    The argument `saddle` is the Jacobian of the equations. The argument `z_p` is the derivative of the next
+    configuration and the multipliers with respect to the momenta, with opposite sign. The steps have the
+    lengths h and the indices k.
 
     They do not exist where an impulse is amplified without bound ([S] VII). dq/dp is about dt M^-1, which is
     largest on its diagonal, and Dh' dlambda/dp is a projection, of size 1, so both have natural units.

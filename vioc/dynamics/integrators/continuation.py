@@ -35,8 +35,9 @@ class Context(NamedTuple):
 
 
 class Root(NamedTuple):
-    """Solution of a step's equations when the step is shortened to a fraction of its length.
-    The field `w` is the mean velocity over this fraction; the other fields are the results of the step.
+    """Solution of the equations of a shortened step.
+    The step is shortened to a fraction of its length. The field `w` is the mean velocity over this fraction;
+    the other fields are the results of the step.
     """
 
     w: ca.MX
@@ -53,10 +54,10 @@ def with_continuation(
     tolerance: float,
     shortest: float = SHORTEST,
 ) -> ca.Function:
-    """Return a function that solves a step, by continuation in its length if necessary.
+    """Return a CasADi function that solves a step, by continuation if necessary.
     The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). It first calls `kernel`, which
-    solves the step directly. If the root fails a test, the function continues the velocities at length 0,
-    which `begin` computes, to the full length; `solve` computes the root for each part of the step.
+    solves the step directly. If the root fails a test, the function increases the step length from 0 to dt:
+    `begin` computes the velocities at length 0, and `solve` computes the root at each fraction of the length.
 
     If the branch cannot be followed to its end, the error is 2 minus the share reached, and the next state is
     the mean velocities there, padded with NaN (`left_by` reads both).
@@ -91,8 +92,8 @@ def with_continuation(
 
 
 def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
-    """Return the last root that the continuation of a step reached before it failed, or None.
-    The result is None if this root is at length 0.
+    """Return the last root that a failed continuation of a step reached.
+    The result is None if this root is at length 0, or if the continuation did not fail.
     """
     reached, error = f.driver.attempt(x, u, t, dt)
     return BranchRoot(reached[: f.nd], np.zeros(0), np.inf, 2.0 - error) if 1.0 < error < 2.0 else None

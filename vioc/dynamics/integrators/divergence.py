@@ -40,8 +40,8 @@ def grows(f: MechanicalMap, run: Trajectory) -> bool:
 
 
 def resolved(f: MechanicalMap, run: Trajectory, energy: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Return an estimate, in J, of the largest energy of motions that the solver does not resolve.
-    The displacements of such motions in a step are at most the solver's tolerance.
+    """Return the energy, in J, that errors within the tolerance can cause.
+    It is an estimate for a run whose configurations have errors as large as the tolerance of the solver.
     """
     sizes = f.lagrangian.natural_sizes[: f.nd]
     least = f.tolerance * (sizes + np.abs(run.x[:, : f.nd])).max(axis=0)
@@ -57,9 +57,10 @@ def first_diverged(
     energy: Callable[[np.ndarray], np.ndarray],
     works: Callable[[Trajectory], np.ndarray],
 ) -> int | None:
-    """Return the index of the first sample with more energy than forces can have supplied, or None.
-    `energy` returns kinetic and potential energy (N, 2) of states (N, nx), and `works` the work of the forces
-    over each step (N,), in J.
+    """Return the index of the first state with too much energy, or None.
+    A state has too much energy if the forces cannot have supplied the increase since the first state.
+    `energy` returns the kinetic and the potential energy (N, 2) of states (N, nx), and `works` the work of
+    the forces over each step (N,), in J.
     """
     with np.errstate(all="ignore"):
         kinetic, potential = energy(run.x).T

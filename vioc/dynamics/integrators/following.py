@@ -50,8 +50,9 @@ def equations(rule: VariationalRule) -> Evaluator:
 
 
 def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k0: int) -> tuple[Any, Any]:
-    """Return an initial state and inputs whose steps pass through the configurations q.
-    `MechanicalMap.inverse_dynamics` documents the arguments.
+    """Return an initial state and inputs that produce given configurations.
+    The steps with these inputs pass through the configurations q. The method `MechanicalMap.inverse_dynamics`
+    documents the arguments.
     """
     q = check_rows(q, "q", f.system.variables)
     N, nf, nm, h = len(q) - 1, len(f.system.inputs), f.nm, f.dt
@@ -106,7 +107,10 @@ def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k
 
 
 def _solved(B: np.ndarray, Dh: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the inputs u that solve B u - Dh' lambda = right by least squares, and the residual."""
+    """Return the least-squares solution u of B u - Dh' lambda = right.
+    The result also has the residual. u are the inputs of a step, and lambda are the multipliers of the
+    constraints.
+    """
     A = np.concatenate([B, -Dh.T], axis=1)
     x = np.linalg.lstsq(A, right, rcond=None)[0] if A.shape[1] else np.zeros(0)
     return x[: B.shape[1]], right - A @ x

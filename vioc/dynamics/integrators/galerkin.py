@@ -1,4 +1,4 @@
-"""Galerkin variational integrators of order up to 16.
+"""Galerkin variational integrators of high order, up to order 16.
 
 On trees of bodies the work per stage is linear in the number of bodies. The discrete Lagrangian is a
 quadrature of L along a polynomial. With the velocities V_i at its points and f = L_q + F
@@ -178,12 +178,15 @@ class GalerkinVI(MechanicalMap):
 
     @property
     def _unknowns(self) -> int:
-        """Number of unknowns of a step: stage velocities, and multipliers of all stages but the last."""
+        """Number of unknowns of a step with s stages.
+        The unknowns are the velocities at all stages, and the multipliers at all stages but the last.
+        """
         return self.stages * self.nd + (self.stages - 1) * self.nm
 
     @shared
     def _iterate(self) -> ca.Function:
-        """CasADi function of one iteration for the stage velocities and multipliers of a step.
+        """CasADi function of one simplified Newton iteration for a step.
+        The unknowns of the iteration are the velocities and the multipliers at the stages.
 
         (z, x, u, t, dt, parameters, factors) -> z, (x_next, z, lambda), last correction. z is V_1 to V_s and
         lambda_1 to lambda_s-1. x_next contains the impulses of the given lambda alone. The mass matrix and Dh
@@ -263,7 +266,8 @@ class GalerkinVI(MechanicalMap):
         return None if iterate is None else self._from(repeated(iterate, self._converged, CONTRACTION))
 
     def _from(self, solved: ca.Function) -> ca.Function:
-        """Return the CasADi function of a step, given a function that solves its stage equations.
+        """Return a CasADi function that computes one step.
+        The given function `solved` solves the equations of its stages.
 
         The function is (x, u, t, dt, parameters) -> x_next, impulse, error. The first guess extrapolates the
         velocities with the acceleration at the step's start, and has the multipliers there.
@@ -292,7 +296,8 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _end(self) -> ca.Function:
-        """CasADi function that makes the velocity at a step's end tangent to the constraints.
+        """CasADi function that projects the final momentum onto constraints.
+        The velocity of the projected momentum at the end of a step is tangent to the constraints.
 
         Its arguments and results are (x_next, parameters) -> p_k+1, the momentum with tangent velocity, and
         the impulse that projects it (GA 11).

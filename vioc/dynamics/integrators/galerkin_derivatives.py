@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 
 class Points(NamedTuple):
-    """Values and derivatives of the equations of N steps at their quadrature points.
+    """Momenta, forces and constraint values of N steps, with derivatives.
+    They are evaluated at the quadrature points of the steps.
 
     The points are the stages, and with constraints also the end. The docstring of this module defines o, y, w
     and s.
@@ -95,8 +96,9 @@ class GalerkinDerivatives:
     # -- unknowns -----------------------------------------------------------------------------------
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Split the unknowns w of N steps into stage velocities, multipliers and end velocities.
-        V (N, s, nd, ...), lambda (N, s, nm, ...) and v (N, 0 or nd, ...) are parts of w (N, nw, ...).
+        """Split the unknowns w (N, nw, ...) of N steps into three arrays.
+        They are the velocities at the stages (N, s, nd, ...), the multipliers (N, s, nm, ...) and the
+        velocities at the ends of the steps (N, 0 or nd, ...).
         """
         f, n, more = self.f, len(w), w.shape[2:]
         a, b = f.stages * f.nd, f.stages * (f.nd + f.nm)
@@ -107,8 +109,9 @@ class GalerkinDerivatives:
         )
 
     def solved(self, steps: Steps, theta: np.ndarray) -> np.ndarray:
-        """Compute the stage velocities and multipliers (N, nw) of steps whose end states are known.
-        Newton's method starts from the mean velocities of the steps.
+        """Return the stage velocities and multipliers (N, nw) of solved steps.
+        They are computed from the states at the start and at the end of each step by Newton's method, which
+        starts from the mean velocities.
 
         Raises
         ------
@@ -147,8 +150,9 @@ class GalerkinDerivatives:
     # -- what a step evaluates ----------------------------------------------------------------------
 
     def at(self, steps: Steps, theta: np.ndarray, w: np.ndarray) -> Points:
-        """Return values and derivatives of the equations at the quadrature points of N steps.
-        The unknowns of the steps are w, the parameters theta.
+        """Return quantities at quadrature points of N steps, with derivatives.
+        The quantities are momenta, forces, constraint values and constraint rates. They are evaluated at the
+        unknowns w of the steps and the parameters theta.
         """
         f, rule, n, s, P = self.f, self.f.quadrature, len(steps), self.f.stages, self.points
         nq, nd, nf, nm = f.nq, f.nd, len(f.system.inputs), f.nm
@@ -213,8 +217,10 @@ class GalerkinDerivatives:
         return np.concatenate([r.reshape(n, -1, *o.shape[3:]) for r in rows], axis=1)
 
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        """Return the weights of the values at quadrature points in a weighted sum of the step equations.
-        The weights of the equations are mu (N, nw), and the step lengths are h (N,).
+        """Return the weights of the quantities at quadrature points in a weighted sum.
+        The weighted sum is that of the equations of N steps with lengths h (N,), with the weights mu (N, nw).
+        These equations are linear in the quantities at the quadrature points: momenta, forces and constraint
+        values.
 
         The method `left` computes the equations from the values o (N, P, no), whose weights are the result.
         """
@@ -296,7 +302,8 @@ class GalerkinDerivatives:
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of N steps, contracted with covectors.
-        They are the Hessian of Z . x_k+1 + zeta . multipliers for each step, by state, input and parameters.
+        They are the Hessians of Z . x_k+1 + zeta . multipliers for each step, with respect to state, input
+        and parameters.
 
         It is the Hessian of o, contracted with the adjoint's weights, along y_s (GA 9).
         """
@@ -353,7 +360,9 @@ class GalerkinEquations(BranchEquations):
         return Linearized(self.of.residual(steps, at)[0], self.of.left(steps.h, at.o_w)[0] * by)
 
     def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the state x_k+1 and the multipliers of a step from its unknowns."""
+        """Return the next state and the multipliers of a step.
+        They are computed from the unknowns w of the step.
+        """
         f, (_, at, size) = self.of.f, self._at(w, 1.0)
         V, lam, _ = (a[0] for a in self.of.split((w * size)[None]))
         rho, b = self.u[len(f.system.inputs) :], self.dt * f.quadrature.b

@@ -13,7 +13,8 @@ NEWTON = 60  # largest number of unknowns of Newton's method in symbols
 
 
 def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.Function:
-    """Return a CasADi function that repeats an iteration until its error is rounding error.
+    """Return a CasADi function that repeats an iteration until it converges.
+    The iteration has converged when its error is only rounding error.
 
     `iterate` is (y, ...) -> (y, result, error), the function (y, ...) -> (result, error). The error is
     infinite where it once fell by less than the factor `contraction`, except by rounding: then the root is
@@ -44,9 +45,9 @@ def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.F
 
 
 def by_newton(iterate: ca.Function) -> ca.Function | None:
-    """Return an iteration of Newton's method that finds the fixed point of another iteration.
-    It is used for steps in which the other iteration, `iterate`, does not contract. The result is None if
-    there are so many unknowns that compilation of the Newton matrix would take minutes.
+    """Return a Newton iteration that finds the fixed point of an iteration.
+    It is used for steps in which the function `iterate` does not contract. The result is None if there are so
+    many unknowns that compilation of the Newton matrix would take minutes.
     """
     if iterate.numel_out(0) > NEWTON:
         return None

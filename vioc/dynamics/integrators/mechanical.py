@@ -224,7 +224,9 @@ class MechanicalMap(KernelMap):
         return fault and f"{self.system.name}: {fault}"
 
     def _consistent(self, q: Any, v: Any, named: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the configuration and velocity (nq,) of a start, after a check of the constraints."""
+        """Return the configuration and the velocity (nq,) of an initial state.
+        They are checked against the constraints.
+        """
         q = as_configuration(self.system, q, "configuration", named)
         v = as_configuration(self.system, v, "velocity")
         check_constraints(self.whole, q, v, self.parameters, self.dt)
@@ -264,7 +266,7 @@ class MechanicalMap(KernelMap):
         return None if self.rule is None else self.rule.residual
 
     def _behind(self, q0: Any, q1: Any, u: Any, k: int) -> np.ndarray:
-        """Return the state at the end of a step from configuration q0 to configuration q1.
+        """Return the state at the end of a step from configuration q0 to q1.
         Its momentum is p = D2 L_d(q0, q1) + F+ ([T] V-A); k is the index of the step.
         """
         q0 = as_configuration(self.system, q0, "q0")
@@ -276,7 +278,10 @@ class MechanicalMap(KernelMap):
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / h])
 
     def _recovery(self) -> ca.Function | None:
-        """Return a CasADi function of the state at the end of a step, without its configuration."""
+        """Return a CasADi function that completes the state at the end of a step.
+        It computes the momenta and the prescribed velocities from the two configurations of the step. The
+        result is None if the integrator has no variational rule.
+        """
         if self.rule is None:
             return None
         q0, q1, u, t, dt = (ca.SX.sym("a", n) for n in (self.nq, self.nq, self.nu, 1, 1))
@@ -309,10 +314,10 @@ class MechanicalMap(KernelMap):
         return inverse_dynamics(self, self._variational(), q, x0, k)
 
     def conditions(self, trajectory: Trajectory) -> StepConditions:
-        """Return the condition numbers of the equations of every step of a trajectory.
-        They are those of the Newton matrix, the derivative M_k+1 of the momentum balance by q_k+1, and of the
-        matrix Dh M^-1 Dh' with the constraint Jacobian Dh ([S] VII). The condition number of a singular
-        matrix is infinite.
+        """Return condition numbers of the equations of all steps of a trajectory.
+        They are those of the Newton matrix M_k+1, the derivative of the momentum balance with respect to
+        q_k+1, and of the matrix Dh M^-1 Dh' with the constraint Jacobian Dh ([S] VII). The condition number
+        of a singular matrix is infinite.
 
         A step warns of a singular M_k+1 (`ChartWarning`); these numbers show how close a motion comes to it.
         """
@@ -331,7 +336,9 @@ class MechanicalMap(KernelMap):
 
     @shared
     def poles(self) -> list[int]:
-        """Indices, among the dynamic variables, of the first of three Euler angles of each free rotation."""
+        """Indices of the first of the three Euler angles of each free rotation.
+        They are indices in the vector of the dynamic variables.
+        """
         return [self.system.variables.index(chart.variables[0]) for chart in self._charts]
 
     @shared
@@ -416,8 +423,9 @@ class MechanicalMap(KernelMap):
         return [n for n, c in named if not isinstance(c, VelocityConstraint)]
 
     def _force_rounding(self, dt: float) -> float:
-        """Return the error of forces, M eps/dt^2, that rounding of configurations can cause.
-        M are typical masses, eps is the relative rounding error and dt the step length.
+        """Return the error of forces that rounding of configurations can cause.
+        It is M eps/dt^2, where M are typical masses, eps is the relative rounding error and dt is the step
+        length.
 
         A step solves for velocities (q1 - q0)/dt.
         """
@@ -450,10 +458,10 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _all_constraints(self) -> ca.Function:
-        """CasADi function of values and gradients of all constraints of the system, also redundant ones.
-        Its results are the values h, the Jacobian Dh, the magnitudes of the terms that cancel in each
-        constraint, and the Jacobian by the dynamic variables, in which rows of rounding errors are set to
-        zero.
+        """CasADi function of values and gradients of all constraints of the system.
+        Redundant constraints are included. The results are the values h, the Jacobian Dh, the magnitudes of
+        the terms that cancel in each constraint, and the Jacobian with respect to the dynamic variables, in
+        which rows of rounding errors are set to zero.
         """
         lag, g = self.whole, self.whole.graph
         outputs = [lag.h, lag.Dh, lag.sizes, lag.directions]
@@ -461,7 +469,8 @@ class MechanicalMap(KernelMap):
 
     def _impulse_of(self, name: str) -> ca.SX:
         """Return an expression of the impulse of one constraint over a step.
-        If some constraints are redundant, the impulses are those of least norm.
+        If some constraints are redundant, the impulses of all constraints are not unique, and those of least
+        norm are chosen.
         """
         known = list(self.lagrangian.constraint_names)
         if not self.redundant:
@@ -470,7 +479,9 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _shared_impulses(self) -> ca.SX:
-        """Impulses of all constraints over a step, with redundant constraints last."""
+        """Impulses of all constraints of the system over a step.
+        Redundant constraints come last. The impulses are those of least norm.
+        """
         names, Dh = self.system.constraint_names, self._all_constraints(*self._q_and_parameters)[1]
         kept, rest = (
             Dh[[names.index(n) for n in some], : self.nd] for some in (self.multiplier_names, self.redundant)
@@ -479,8 +490,9 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _directions(self) -> Evaluator:
-        """Evaluator of the constraint gradients, in which rounding errors are set to zero.
-        The method `Lagrangian.directions` documents it.
+        """Evaluator of the constraint Jacobian without rounding errors.
+        Rows of rounding errors are set to zero. The method `Lagrangian.directions` documents the arguments
+        and results.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         args = [g.q_vector, g.parameters]
@@ -496,14 +508,16 @@ class MechanicalMap(KernelMap):
 
     @property
     def _velocity_expression(self) -> ca.SX:
-        """Expression of the dynamic velocities of a state, made tangent to the constraints."""
+        """Expression of the dynamic velocities of a state, tangent to the constraints."""
         if self.conjugate == "v":
             return vec.part(self.symbols.x, self.nq, self.nq + self.nd)
         return vec.part(self._tangent_velocity, 0, self.nd)
 
     @shared
     def _tangent_velocity(self) -> ca.SX:
-        """Expression of velocities tangent to the constraints, and of the multipliers of the projection."""
+        """Velocities of a state, projected onto the constraints, and multipliers.
+        They are expressions of the state; the multipliers are those of the projection.
+        """
         lag, g, x = self.lagrangian, self.lagrangian.graph, self.symbols.x
         p = ca.SX.sym("p", self.nd)
         # of v only the kinematic rates enter; the dynamic ones are the solution
@@ -598,7 +612,9 @@ class MechanicalMap(KernelMap):
         return T, V, T + V
 
     def _at_rates(self, expression: ca.SX) -> ca.SX:
-        """Replace configurations and velocities in an expression by the map's state and input symbols."""
+        """Replace configurations and velocities in an expression by the map's symbols.
+        These symbols are those of the state; the momenta in the state determine the velocities.
+        """
         g = self.lagrangian.graph
         f = ca.Function("at_rates", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
         q, theta = self._q_and_parameters
@@ -622,8 +638,9 @@ class MechanicalMap(KernelMap):
 
 
 def generated(f: KernelMap) -> dict[str, Any] | None:
-    """Return plain data that identify the generated functions of an integrator in the cache, or None.
-    The result is None if the functions depend on a user's own code.
+    """Return data that identify the generated functions of an integrator, or None.
+    The cache of generated functions uses these data. The result is None if the functions depend on a user's
+    own code.
     """
     system = f.system
     terms = (*system.potentials, *system.forces, *system.constraints)
@@ -636,6 +653,8 @@ def generated(f: KernelMap) -> dict[str, Any] | None:
 
 
 def rebuilt(kind: Any, system: System, dt: float, options: dict, parameters: dict[str, float]) -> Any:
-    """Return an integrator made from its class, system, options and parameters, when unpickled."""
+    """Return an unpickled integrator.
+    It is made from its class `kind`, system, step length, options and parameters.
+    """
     f = kind(system, dt, **options)
     return f.trying(**parameters) if parameters != f.parameters else f

@@ -125,8 +125,9 @@ class MidpointVI(MechanicalMap):
 
     @shared
     def _articulated(self) -> bool:
-        """Flag, True if recursions over the tree of bodies (articulated-body) solve a step.
-        They are used for long chains with few constraints and soft springs.
+        """Flag, True if the articulated-body recursions solve a step.
+        These recursions over the tree of bodies are used for long chains with few constraints and soft
+        springs.
         """
         if FEW * self.nm > self.nd or self.lagrangian.depths < LONG:
             return False
@@ -164,8 +165,8 @@ class MidpointVI(MechanicalMap):
             raise self._advised(error, X[error.k - k, : self.nq]) from None
 
     def _advised(self, error: StepError, q: np.ndarray) -> StepError:
-        """Return the error of a failed step with advice on which dependent constraints to omit.
-        The advice holds for the configuration q.
+        """Return an error of a failed step, extended by advice.
+        The advice says which dependent constraints to omit, and holds for the configuration q.
         """
         if error.cause != "singular constraints":
             return error
@@ -176,15 +177,18 @@ class MidpointVI(MechanicalMap):
         return error if advice in str(error) else error.saying(f"{error}. {advice}")
 
     def _advice(self, q: np.ndarray) -> str:
-        """Return advice, as text, for a step that ends near a configuration q with dependent constraints."""
+        """Return advice, as text, on dependent constraints.
+        It is meant for a step that ends near a configuration q with dependent constraints.
+        """
         rank, better = left_out(self.whole, q, NEAR, **self.parameters)
         if rank == self.nm and better and set(better) != set(self.redundant):
             return f"MidpointVI(..., redundant={better!r}) leaves out what follows from the others there"
         return PASSING
 
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve a step whose root the usual solver cannot prove to be the physical solution.
-        Returned are the next state and the multipliers.
+        """Solve a step whose root the usual solver cannot certify.
+        A certified root is proven to be the physical solution. The results are the next state and the
+        multipliers.
 
         `Driver` tries these solvers in turn and accepts the first error within the tolerance:
 

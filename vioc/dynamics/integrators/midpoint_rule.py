@@ -26,8 +26,9 @@ FORCING = ("symmetric", "left")
 
 
 def as_alpha(alpha: float, forcing: str) -> float:
-    """Return alpha as a float; raise `ModelError` if alpha or the forcing is not allowed.
-    Alpha is the point of a step at which the Lagrangian is evaluated, as a fraction of the step.
+    """Return alpha as a float, or raise `ModelError` for an invalid option.
+    Alpha is the point of a step at which the Lagrangian is evaluated, as a fraction of the step. Invalid
+    options are other values of alpha, or an unknown forcing.
     """
     alpha = as_value(alpha, "alpha")
     if not 0 <= alpha <= 1:
@@ -56,7 +57,9 @@ class MidpointRule(ChordRule):
         self.lacking = 0.5 if self._left else 0.0
 
     def force_shares(self, dt: Any) -> tuple[Any, Any]:
-        """Return the factors that convert a force to its impulses at a step's start and end."""
+        """Return the factors that convert a force to its impulses in a step.
+        The first factor is for the impulse at the start, the second for that at the end of the step.
+        """
         return (dt, 0.0) if self._left else (dt / 2, dt / 2)
 
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts:
@@ -68,7 +71,9 @@ class MidpointRule(ChordRule):
         return ChordParts(balance, momentum, dt * L_q + (minus + plus) * F)
 
     def _middle(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> tuple:
-        """Return the arguments (q, v, u, t, parameters) at which a step evaluates the Lagrangian."""
+        """Return the arguments at which a step evaluates the Lagrangian.
+        They are (q, v, u, t, parameters) at the fraction alpha of the step.
+        """
         a = self.alpha
         return (1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta
 
@@ -84,9 +89,10 @@ class MidpointRule(ChordRule):
 
     @cached_property
     def _closing(self) -> ca.Function:
-        """CasADi function of the constraint residuals of a step, if there are velocity constraints.
-        A holonomic constraint has the residual h(q1), a velocity constraint A(q_m) (q1 - q0) with q_m = (q0 +
-        q1)/2 (docs/maths/nonholonomic.md, (2)).
+        """CasADi function of the constraint residuals of a step.
+        It is used if there are velocity constraints. A holonomic constraint has the residual h(q1), a
+        velocity constraint A(q_m) (q1 - q0) with q_m = (q0 + q1)/2 (docs/maths/nonholonomic.md, (2)). The
+        configurations q0 and q1 are those at the start and the end of the step.
         """
         f, theta = self.f, self.f.symbols.parameters
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
@@ -101,8 +107,9 @@ class MidpointRule(ChordRule):
     @cached_property
     def newton_matrix(self) -> ca.Function:
         """CasADi function of the Newton matrix of a step, D2 D1 L_d + D2 F-.
-        It is the derivative of the momentum balance by the next configuration ([T] (22), [S] (8)). Its
-        arguments are (q_m, v, u, t, parameters, dt).
+        It is the derivative of the momentum balance with respect to the next configuration ([T] (22), [S]
+        (8)). Its arguments are (q_m, v, u, t, parameters, dt), with the configuration q_m and the velocity v
+        at which the step evaluates the Lagrangian.
         """
         lag, g, a, nd = self.f.lagrangian, self.f.lagrangian.graph, self.alpha, self.f.nd
         dt = ca.SX.sym("dt")
@@ -116,9 +123,9 @@ class MidpointRule(ChordRule):
         return self.newton_matrix(*self._middle(q0, q1, u, t, dt, theta), dt)
 
     def of_terms(self, dt: ca.SX) -> ca.SX:
-        """Return the part of a step's Newton matrix due to forces and to potentials except gravity.
-        The matrix D2 D1 L_d + D2 F- (nd, nd) is the derivative of the momentum balance by the next
-        configuration.
+        """Return the part of a step's Newton matrix due to forces and potentials.
+        Gravity is not included. The Newton matrix D2 D1 L_d + D2 F- (nd, nd) is the derivative of the
+        momentum balance with respect to the next configuration.
         """
         lag, g, a, nd = self.f.lagrangian, self.f.lagrangian.graph, self.alpha, self.f.nd
         minus, _ = self.force_shares(dt)
@@ -127,7 +134,8 @@ class MidpointRule(ChordRule):
         return (a * by_q + by_v / dt)[:nd, :nd]
 
     def inverse_of_mass(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
-        """Return a fast approximate solver of linear systems with a step's Newton matrix.
+        """Return an approximate solver of linear systems with a step's Newton matrix.
+        The solver is faster than a factorization of the matrix.
 
         Its matrix is -(M + dt^2 ...)/dt with the mass matrix M, the part of D2 D1 L_d that is not small with
         dt; the terms of order dt^2 are those of springs and dampers.

@@ -40,7 +40,7 @@ TURN = 0.5  # largest angle of one share: along it the matrix changes by half at
 
 
 class Linearized(NamedTuple):
-    """Residual and Jacobian of the equations of a step at one iterate w, lambda.
+    """Residual and Jacobian of the equations of a step at one Newton iterate.
     The equations are r(w) + G lambda = 0, g(w) = 0 with unknown rates w (n,); the multipliers lambda enter
     linearly.
 
@@ -57,7 +57,8 @@ class Linearized(NamedTuple):
 
 
 class BranchRoot(NamedTuple):
-    """Root of a step's equations at a fraction of its length, or the last iterate of a failed search.
+    """Root of the equations of a step that is shortened to a fraction.
+    After a failed search for the root, it is the last iterate.
 
     Attributes
     ----------
@@ -112,24 +113,30 @@ class BranchEquations(ABC):
 
     @abstractmethod
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
-        """Return residual and Jacobian at the rates w, for the fraction `share` in (0, 1] of the step."""
+        """Return residual and Jacobian of the equations of a shortened step.
+        They are evaluated at the rates w; `share` in (0, 1] is the fraction of the step length.
+        """
 
     def reason(self, found: BranchRoot) -> str:
-        """Return a text that explains why the branch of roots has a fold; empty if not known."""
+        """Return a text that explains why the branch of roots has a fold.
+        The text is empty if the reason is unknown.
+        """
         return ""
 
     @abstractmethod
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        """Return the error that explains why step k has no solution, or None if the cause is unknown.
-        The search ended at the root `found`; `where` is the beginning of the text.
+        """Return the error that explains why step k has no solution, or None.
+        The result is None if the cause is unknown. The search for the solution ended at the root `found`;
+        `where` is the beginning of the text.
         """
 
 
 def solve_step(
     equations: BranchEquations, k: int, t: float, tolerance: float, begun: BranchRoot | None = None
 ) -> BranchRoot:
-    """Solve step k by following the branch of roots that starts at its state for length 0.
-    If the root `begun` is given, the branch is followed from this root.
+    """Solve step k by continuation in its length, and return the root.
+    The continuation follows the branch of roots that starts at length 0 at the present state, or at the root
+    `begun`.
 
     Raises
     ------
@@ -180,9 +187,9 @@ def solve_step(
 
 
 def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | None = None) -> BranchRoot:
-    """Follow the branch of a step's roots as the step grows from length 0, and return the last root found.
-    If the root `begun` is given, the branch is followed from this root. The guess of each root is
-    extrapolated from the last two roots.
+    """Follow the branch of roots of a step with growing length.
+    The branch starts at length 0, or at the root `begun`. The guess of each root is extrapolated from the
+    last two roots. The result is the last root found.
 
     A share is accepted only if Newton's corrections contract so fast that no other root is near, and if the
     matrix has changed so little since the last root that it is regular in between. The matrix is also
@@ -244,7 +251,8 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
 
 
 def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: np.ndarray | None) -> bool:
-    """Return whether the branch of roots turns away from the straight line through its last roots.
+    """Return whether the branch of roots turns away from a straight line.
+    The line goes through the last two roots, `last` and `at`.
 
     Another branch that crosses near a singular position also has roots near that line, but another direction.
     The direction is the derivative of the root by the share, from the matrix at the root `at`.
@@ -266,8 +274,9 @@ def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: 
 def rate_by_share(
     equations: BranchEquations, w: np.ndarray, multipliers: np.ndarray, share: float
 ) -> np.ndarray:
-    """Return the derivative of a step's residual by the fraction of the step length.
-    The unknowns, the rates w and the multipliers, are constant in this derivative.
+    """Return the derivative of a residual with respect to the step fraction.
+    The residual is that of a step that is shortened to the fraction `share` of its length. The unknowns, the
+    rates w and the multipliers, are constant in this derivative.
     """
     n, by = len(w), DIFFERENCE * share
     now, less = equations(w, share), equations(w, share - by)
@@ -276,7 +285,8 @@ def rate_by_share(
 
 
 def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tolerance: float) -> bool:
-    """Return whether the branch of roots has a fold just after the root `last`.
+    """Return whether the branch of roots of a step has a fold just after a root.
+    The root is `last`, and the step length is the parameter of the branch.
 
     Roots further along the branch then have smaller shares. The next root is sought in a plane across the
     branch, where the matrix with the share as an unknown is regular at a fold. Past the fold the determinant
@@ -333,7 +343,8 @@ def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
 
 
 def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoot, last: BranchRoot) -> bool:
-    """Return whether Euler angles stay regular between two roots of the branch.
+    """Return whether Euler angles are far from singular between two roots.
+    The roots `last` and `at` are neighbours on the branch of roots of a step.
 
     Matrices on both sides of a pole are alike (`chord.near_pole`). Where constraints hold a body, the
     momentum balance alone shows no pole.
@@ -365,9 +376,9 @@ def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
 def newton(
     equations: BranchEquations, w: np.ndarray, share: float, tolerance: float
 ) -> tuple[BranchRoot, np.ndarray | None, int]:
-    """Solve the equations of a step by Newton's method, as long as its corrections contract.
-    The method starts from the rates w, for the fraction `share` of the step. The results are the root, the
-    matrix there, and the number of evaluations.
+    """Solve the equations of a step by Newton's method.
+    The iteration starts from the rates w, for the fraction `share` of the step, and ends if its corrections
+    do not contract. The results are the root, the Newton matrix there, and the number of evaluations.
 
     The matrix is None where no root was found, and the error infinite where corrections do not contract.
     """
@@ -396,9 +407,10 @@ def newton(
 def singular_ahead(
     J: np.ndarray, names: tuple[str, ...], found: BranchRoot, dt: float, k: int, where: str, advice: str
 ) -> StepError | None:
-    """Return an error if the branch of roots ends where constraints become dependent, or None.
-    The matrix J (m, n) is the constraint Jacobian at the last root of the branch, `found`. A gradient counts
-    as dependent if it is a linear combination of the others up to the tolerance `NEAR`.
+    """Return an error if a branch of roots ends at dependent constraints, or None.
+    The matrix J (m, n) is the constraint Jacobian at the last root of the branch, `found`. The constraints
+    count as dependent if the gradient of one is a linear combination of the other gradients up to the
+    tolerance `NEAR`.
     """
     if not found.share > 0 or not np.isfinite(J).all():
         return None
@@ -431,7 +443,9 @@ def dependent_constraints(
     error: float,
     tolerance: float = RANK_TOLERANCE,
 ) -> StepError | None:
-    """Return an error that names dependent constraints if their Jacobian J loses rank, else None."""
+    """Return an error that names dependent constraints, or None.
+    The constraints are dependent if their Jacobian J loses rank.
+    """
     infinite = [name for name, row in zip(names, J, strict=True) if not np.isfinite(row).all()]
     if infinite:
         return StepError(

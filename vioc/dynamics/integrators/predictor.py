@@ -74,9 +74,9 @@ def _motion(f: MechanicalMap) -> ca.Function:
 
 
 def far(reach: Any, turning: Iterable[bool]) -> Any:
-    """Return infinity if the first guess may turn an angle by more than 1 rad, else 0.
-    The argument `reach` bounds the displacements of the variables; `turning` is the mask of angles. The limit
-    is `FAR`.
+    """Return infinity if an angle may turn by more than 1 rad in a step, else 0.
+    The argument `reach` bounds the displacements of the variables in the step; `turning` is the mask of
+    angles.
 
     Sines and cosines of angles, and so the step's matrix, change by no more than the angle along the way. If
     that is less than a sixth of a turn, tests at the guess hold all the way to it.
@@ -88,7 +88,8 @@ def far(reach: Any, turning: Iterable[bool]) -> Any:
 
 
 def bending_variables(lag: Lagrangian) -> np.ndarray:
-    """Return a mask (nd,) of the dynamic variables on which the equations depend nonlinearly.
+    """Return a mask (nd,) of the variables with nonlinear terms.
+    These are the dynamic variables on which the momenta, forces or constraints depend nonlinearly.
 
     Second differences at random states and parameters detect them. The angle of a wheel about its axis of
     symmetry is none of them, nor the heading of a vehicle on a plane, nor an angle with a spring alone.
@@ -115,9 +116,10 @@ def bending_variables(lag: Lagrangian) -> np.ndarray:
 
 
 def predicted(f: MechanicalMap) -> ca.Function:
-    """CasADi function of the first guess of a step's end, which includes accelerations.
-    Its arguments and results are (x, u, t, dt, parameters) -> guess (nd,) of the dynamic configurations, and
-    a flag, infinity if an angle may turn far (`far`).
+    """CasADi function of the first guess of the configuration at a step's end.
+    The guess includes accelerations. The arguments and results are (x, u, t, dt, parameters) -> guess (nd,)
+    of the dynamic configurations, and a flag, which is infinite if an angle may turn by more than 1 rad, else
+    0.
     """
     args = x, _, _, dt, _ = motion(f).sx_in()
     v, a, _ = motion(f)(*args)
@@ -127,7 +129,8 @@ def predicted(f: MechanicalMap) -> ca.Function:
 
 
 def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
-    """CasADi function of the first guess of a step's end, for systems that may have stiff springs.
+    """CasADi function of the first guess of the configuration at a step's end.
+    It is used for systems that may have stiff springs.
 
     `far` also tests the roots of these steps. If accelerations move an angle farther than velocities do, by
     more than `STIFF`, springs are stiff for the step: the guess omits the accelerations, and the step's

@@ -43,12 +43,16 @@ class Quadrature:
         return len(self.b)
 
     def values(self, at: np.ndarray) -> np.ndarray:
-        """Return the values (m, s) of the Lagrange polynomials of the quadrature points at m points."""
+        """Return the values (m, s) of Lagrange polynomials at m points.
+        The nodes of the polynomials are the s quadrature points.
+        """
         return values(self.c, at)
 
 
 def values(c: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return the values (m, len(c)) of the Lagrange polynomials with nodes c at m points."""
+    """Return the values (m, len(c)) of Lagrange polynomials at points.
+    The polynomials have the nodes c; `at` are the m points.
+    """
     return np.array([[_lagrange(c, j)(t) for j in range(len(c))] for t in at])
 
 

@@ -100,9 +100,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _acceleration(self) -> ca.Function:
-        """CasADi function of the accelerations of a stage, at constant rates of prescribed variables.
-        Its arguments and results are (q, v, u, t, parameters) -> accelerations (nd,), multipliers lambda_c,
-        residual norm.
+        """CasADi function of the accelerations at one stage of a step.
+        The rates of prescribed variables are constant. The arguments and results are (q, v, u, t, parameters)
+        -> accelerations (nd,), multipliers lambda_c of the constraints, norm of the residual.
 
         The residual is that of the solved equations, which is not small if their matrix is singular. Times
         dt^2 it is an error of q, as in `_defect`.
@@ -116,8 +116,8 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         return lag.function("acceleration", [ca.densify(a), ca.densify(multipliers), self._size_of(rows)])
 
     def _size_of(self, rows: ca.SX) -> ca.SX:
-        """Return the norm of a stage's residual, or infinity if constraints are nearly singular.
-        Near singular constraints, rounding of q and v determines the accelerations, however small the
+        """Return the norm of the residual of a stage, or infinity near singularities.
+        Near singular constraints, rounding errors of q and v determine the accelerations, however small the
         residual is.
         """
         size = _norm(rows / self._row_scale)
@@ -126,7 +126,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @property
     def _row_scale(self) -> ca.SX:
-        """Scales of a stage's equations, by which their residuals are divided.
+        """Scales by which the residuals of a stage's equations are divided.
 
         A scale is the change of the residual, times dt^2, due to a unit error of q. Errors of q are relative
         to its natural size + |q|.
@@ -148,9 +148,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _jump(self) -> ca.Function:
-        """CasADi function of the jump of dynamic velocities when velocities of prescribed variables jump.
-        Its arguments and results are (q, jump of v_k, parameters) -> jump of v_d, impulse of the constraints,
-        where v_d are dynamic and v_k prescribed velocities.
+        """CasADi function of the velocity jump at the start of a step.
+        The dynamic velocities v_d jump when the velocities v_k of prescribed variables jump. The arguments
+        and results are (q, jump of v_k, parameters) -> jump of v_d, impulse of the constraints.
         """
         lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
         given = ca.SX.sym("dv_k", self.nk)
@@ -190,7 +190,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def full_step(self) -> ca.Function:
-        """CasADi function of one step, whose results include the velocity jump and all stages.
+        """CasADi function of one step, with the velocity jump and all stages.
 
         (x, u, t, dt, parameters) -> x_next, multipliers, error, jump, stages. The last two are (jump of v_d,
         impulse) (nd + nm,), and (a_i, lambda_i) of every stage as the columns of (nd + nm, stages).

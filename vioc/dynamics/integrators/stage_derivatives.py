@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SolvedRows:
-    """Derivatives of the solution w of an equation R(y, w) = 0, for each of N steps.
-    The equation is that of one Runge-Kutta stage, or of the velocity jump at a step's start. Its solution w
-    has accelerations or jumps, and multipliers; y are its arguments.
+    """Derivatives of the solution w of an equation R(y, w) = 0, for N steps.
+    The equation is that of one Runge-Kutta stage, or of the velocity jump at a step's start. The solution w
+    has accelerations or velocity jumps, and multipliers; y are the arguments of the equation.
 
     Attributes
     ----------
@@ -75,7 +75,8 @@ class StageDerivatives:
         self._jump, self._jump_second = _derivatives("jump", R, y, w, args)
 
     def first(self, steps: Steps, theta: np.ndarray, jump: np.ndarray, stages: np.ndarray) -> StageFirstOrder:
-        """Return the first derivatives of N Runge-Kutta steps by state, input and parameters.
+        """Return the first derivatives of N Runge-Kutta steps.
+        They are derivatives with respect to state, input and parameters.
 
         Parameters
         ----------
@@ -149,8 +150,8 @@ class StageDerivatives:
 
     def second(self, first: StageFirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of N Runge-Kutta steps, contracted with covectors.
-        They are the Hessian of z . x_next + zeta . multipliers for each step, where z and zeta are rows of
-        the covectors.
+        They are the Hessians of z . x_next + zeta . multipliers for each step, where z and zeta are rows of
+        the arrays Z and `zeta` of covectors.
 
         No third-order tensor is formed. The stages are visited from the last to the first: z, zeta and later
         stages weight w_i by omega_i. The adjoint S_i' eta_i = -omega_i then adds (y, w)_s' D^2(eta_i . R_i)
@@ -184,8 +185,9 @@ class StageDerivatives:
 
 
 def _derivatives(name: str, R: ca.SX, y: ca.SX, w: ca.SX, args: list[ca.SX]):
-    """Return evaluators of the first and second derivatives of an equation R(y, w) = 0.
-    They are the Jacobians of R by y and w, and the Hessian of eta . R by (y, w), for weights eta.
+    """Return evaluators of the first and second derivatives of R(y, w).
+    They are the Jacobians of R with respect to y and w, and the Hessian of eta . R with respect to (y, w),
+    for weights eta.
     """
 
     def hessian() -> ca.Function:
@@ -217,7 +219,9 @@ def _solve(S: np.ndarray, rhs: np.ndarray, k: np.ndarray) -> np.ndarray:
 
 
 def _jump_rows(f: RungeKutta) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX]:
-    """Return the equations (nd + nm,) of a velocity jump at a step's start, and their symbols.
+    """Return the equations (nd + nm,) of a velocity jump at a step's start.
+    The other results are the symbols of the jumps of dynamic and prescribed velocities, and of the constraint
+    impulses.
 
     The jump dv due to impulses at a fixed configuration satisfies (M dv)_d = Dh_d' impulse, Dh dv = 0, for
     mass matrix M and constraint Jacobian Dh.

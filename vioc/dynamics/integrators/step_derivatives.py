@@ -99,7 +99,7 @@ class StepDerivatives:
 
     def of_map(self, f: MechanicalMap) -> MapDerivatives:
         """Return the derivatives of a one-step map whose steps have these equations.
-        They are evaluated at the map's parameters.
+        They are evaluated at the parameters of the map f.
         """
         return MapDerivatives(
             f,
@@ -109,7 +109,7 @@ class StepDerivatives:
         )
 
     def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:
-        """Return the Jacobians (N, rows, ny) of an expression along N steps, as `evaluate` computes them.
+        """Return the Jacobians (N, m, ny) of an expression with m entries at N steps.
         If `evaluate` returns products of the Jacobian with a vector, each column is computed as such a
         product.
 
@@ -133,7 +133,8 @@ class StepDerivatives:
         return columns
 
     def first(self, steps: Steps, theta: np.ndarray) -> StepFirstOrder:
-        """Return the first derivatives of N solved steps by state, input and parameters.
+        """Return the first derivatives of N solved steps.
+        They are derivatives with respect to state, input and parameters.
 
         Raises
         ------
@@ -179,8 +180,8 @@ class StepDerivatives:
 
     def second(self, first: StepFirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of N steps, contracted with covectors.
-        They are the Hessian of z . x_k+1 + zeta . lambda_k for each step, where z and zeta are rows of the
-        covectors.
+        They are the Hessians of z . x_k+1 + zeta . lambda_k for each step, where z and zeta are rows of the
+        arrays Z and `zeta` of covectors.
 
         No third-order tensor is formed ([S] (16)-(32)). With the adjoint (mu, nu) of the implicit equations
         the second derivatives of q_k+1 and lambda_k cancel, and the Hessian of mu . r + z_p . P + nu . h

@@ -39,7 +39,7 @@ TURNED = 0.1  # cosine between constraint directions at both ends, near a quarte
 
 class ResidualBlocks(NamedTuple):
     """Residuals and Jacobian blocks of the equations of one step, or of N steps.
-    They are evaluated at given next configurations of the dynamic variables, z = q_k+1.
+    They are evaluated at next configurations z = q_k+1 of the dynamic variables.
 
     Attributes
     ----------
@@ -82,8 +82,9 @@ class BlockEvaluator:
 
     @cached_property
     def along_branch(self) -> Evaluator:
-        """Evaluator of the equations of a step that is shortened to a fraction `share` of its length.
-        The results are the residual and the transposed Jacobian of the equations.
+        """Evaluator of the equations of a shortened step.
+        The results are the residual and the transposed Jacobian of the equations. The argument `share` is the
+        fraction to which the step length is shortened.
 
         Outputs are those of `Linearized`. Arguments are (x, u, t, dt, parameters, h(q_k), w, share), with the
         mean velocity w over the share.
@@ -176,7 +177,9 @@ class StepEquations(BranchEquations):
         return Linearized(residual.copy(), matrix.reshape(len(residual), -1).copy())
 
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        """Return the error that explains why a step has no solution, or None if the cause is unknown.
+        """Return the error that explains why step k has no solution, or None.
+        The result is None if the cause is unknown. The search for the solution ended at the root `found`;
+        `where` is the beginning of the text.
 
         Causes ([S] VII) are ``"not finite"`` (a potential, force or constraint is not finite), ``"singular
         M"`` (M_k+1 is singular: coordinates are singular, or the step is too long), ``"singular
@@ -237,7 +240,9 @@ class StepEquations(BranchEquations):
         )
 
     def _not_finite(self, found: BranchRoot) -> str | None:
-        """Return a text that names a term that is not finite at a step's start or middle, or None."""
+        """Return a text that names a term that is not finite, or None.
+        The terms are evaluated at the start and in the middle of the step.
+        """
         f, x, nf = self.f, self.x, len(self.f.system.inputs)
         forces, q0 = self.u[:nf], x[: f.nq]
         points = [(q0, np.concatenate([f.velocities(x), x[f.nq + f.nd :]]), "the step's start")]

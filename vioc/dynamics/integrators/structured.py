@@ -135,8 +135,8 @@ class StructuredLinearization:
         self.start_args, self.start_size = (q, lam, theta), nq + nm + np_
 
     def end_args(self, q0: np.ndarray, q1: np.ndarray) -> list[np.ndarray]:
-        """Return the configurations on which the constraint residuals of a step depend.
-        They are q1, the end of the step, and with velocity constraints also q0, its start.
+        """Return the configurations on which a step's constraint residuals depend.
+        They are q1 at the end of the step, and with velocity constraints also q0 at its start.
         """
         return [q0, q1] if self.drags else [q1]
 
@@ -166,9 +166,10 @@ class StructuredLinearization:
         return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
-        """Return derivatives of a step's momentum balance and next momentum that no recursion computes.
-        The derivatives by q_k and q_k+1 are those of forces and of potentials except gravity; there are none
-        if `_has_terms` is False. The derivatives by the parameters include all terms.
+        """Return derivatives of the step equations that no recursion computes.
+        These equations are the momentum balance and the equation of the next momentum. The derivatives with
+        respect to q_k and q_k+1 are those of forces and of potentials except gravity; there are none if
+        `_has_terms` is False. The derivatives with respect to the parameters include all terms.
         """
         f, a = self.f, self.rule.alpha
         lag, g = f.lagrangian, f.lagrangian.graph
@@ -187,9 +188,9 @@ class StructuredLinearization:
 
     @cached_property
     def _second_terms(self) -> ca.SX:
-        """Hessian of the weighted step equations, without the kinetic energy of the tree.
+        """Hessian of a weighted sum of the step equations, without kinetic energy.
         The weighted sum is mu . balance + z . momentum, with the momentum balance and the next momentum of a
-        step. Its variables are (q_k, q_k+1, forces, parameters).
+        step. The second derivatives are those with respect to (q_k, q_k+1, forces, parameters).
         """
         f, a = self.f, self.rule.alpha
         h, mu, z = self._directions
@@ -220,8 +221,8 @@ class StructuredLinearization:
     # -- whole trajectories -----------------------------------------------------------------------
 
     def of_map(self, f: MechanicalMap) -> MapDerivatives:
-        """Return the derivatives of a one-step map whose steps are those of this midpoint rule.
-        They are evaluated at the map's parameters.
+        """Return the derivatives of a one-step map with these midpoint steps.
+        They are evaluated at the parameters of the map f.
         """
         return MapDerivatives(
             f,
@@ -233,7 +234,7 @@ class StructuredLinearization:
 
     def linearize(self, steps: Steps, theta: np.ndarray) -> Linearization:
         """Return the Jacobians of the next state and the multipliers of all steps.
-        They are derivatives by state, input and parameters.
+        They are derivatives with respect to state, input and parameters.
         """
         f, np_ = self.f, len(theta)
         columns = f.nx, f.nu, np_
@@ -274,9 +275,9 @@ class StructuredLinearization:
         return whole or SecondOrder.joined(found)
 
     def tensor(self, steps: Steps, theta: np.ndarray) -> tuple[SecondOrder, SecondOrder]:
-        """Return the Hessians of every component of the next state and of the multipliers, for all steps.
-        The first result is that of the next state, the second that of the multipliers, with shapes (N,
-        output, ...).
+        """Return the Hessians of the next state and of the multipliers of all steps.
+        There is one Hessian for each component. The first result is that of the next state, the second that
+        of the multipliers, with shapes (N, components, ...).
         """
 
         f, n, np_ = self.f, len(steps), len(theta)
@@ -299,18 +300,21 @@ class StructuredLinearization:
 
     @cached_property
     def _size(self) -> int:
-        """Number of steps that are processed as one group, so that their matrices fit into the cache."""
+        """Number of steps that are processed together.
+        The matrices of so many steps fit into the processor's cache.
+        """
         return max(4, (AT_ONCE if self._at_once else CACHED) // self.f.nx**2)
 
     def _pieces(self, n: int, size: int) -> list[slice]:
-        """Divide N steps into slices of at most `size` steps."""
+        """Return slices of at most `size` steps that divide n steps."""
         return [slice(k, min(k + size, n)) for k in range(0, n, size)]
 
     # -- first order ------------------------------------------------------------------------------
 
     def first(self, steps: Steps, theta: np.ndarray, out: list[np.ndarray] | None = None) -> TreeFirstOrder:
-        """Return the first derivatives of a group of midpoint steps by state, input and parameters.
-        If `out` is given, the six Jacobians of a `Linearization` are written to these arrays.
+        """Return the first derivatives of a group of midpoint steps.
+        They are derivatives with respect to state, input and parameters. If `out` is given, the six Jacobians
+        of a `Linearization` are written to these arrays.
 
         Raises
         ------
@@ -405,9 +409,9 @@ class StructuredLinearization:
 
     @cached_property
     def _at_once(self) -> AtOnce | None:
-        """Evaluator of the derivatives in C, or None if C code does not support the mechanism.
-        It needs the compiled backend, no constraints, prescribed (kinematic) variables or parameters, and
-        inputs that each act on one joint with a constant gain.
+        """Evaluator of the derivatives in C, or None.
+        The result is None unless the backend is compiled, each input acts on one joint with a constant gain,
+        and the mechanism has no constraints, prescribed (kinematic) variables or parameters.
         """
         f, F_u = self.f, self._constant_F_u
         if f.backend.name != "compiled" or f.nm or f.nk or f.parameters or F_u is None or not self._picked:
@@ -416,8 +420,8 @@ class StructuredLinearization:
 
     @cached_property
     def _picked(self) -> tuple[slice | np.ndarray, np.ndarray] | None:
-        """Indices of the driven variables, and gains of the inputs; None in the general case.
-        They exist if each input acts on a single variable with a constant gain.
+        """Indices of the variables on which inputs act, and gains of the inputs.
+        The result is None unless each input acts on a single variable with a constant gain.
         """
         F_u = self._constant_F_u
         if F_u is None or (np.count_nonzero(F_u, axis=0) != 1).any():
@@ -427,9 +431,10 @@ class StructuredLinearization:
         return slice(at[0], at[0] + nf) if row else at, F_u[at, np.arange(nf)]
 
     def _add_forces(self, A, B, C, D, args: list[np.ndarray], minus: np.ndarray, plus: np.ndarray) -> None:
-        """Write the derivatives by force inputs into B and D, the Jacobians by the input.
-        B is the Jacobian of the next state, D that of the multipliers. The derivatives follow from A and C,
-        since a force acts like a change of momentum.
+        """Write the derivatives with respect to force inputs into the arrays B and D.
+        B is the Jacobian of the next state with respect to the input, D that of the multipliers. The
+        derivatives follow from A and C, the Jacobians with respect to the state, since a force acts like a
+        change of momentum.
         """
         f, F_u, picked = self.f, self._constant_F_u, self._picked
         p, nf = slice(f.nq, f.nq + f.nd), len(f.system.inputs)
@@ -452,8 +457,8 @@ class StructuredLinearization:
         out: SecondOrder | None = None,
     ) -> SecondOrder:
         """Return second derivatives of N midpoint steps, contracted with covectors.
-        They are the Hessian of z . x_k+1 + zeta . lambda_k for each step, where z and zeta are rows of the
-        covectors.
+        They are the Hessians of z . x_k+1 + zeta . lambda_k for each step, where z and zeta are rows of the
+        arrays Z and `zeta` of covectors.
 
         No third-order tensor is formed ([S] (16)-(27), (31)). With the adjoint (mu, nu) of the implicit
         equations the second derivatives of q_k+1 and lambda_k cancel in z . x_k+1 + zeta . lambda + mu . r +

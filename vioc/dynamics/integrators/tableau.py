@@ -14,7 +14,7 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True)
 class Tableau:
-    """Coefficients of a Runge-Kutta method whose stages are solved one after another.
+    """Coefficients of a Runge-Kutta method whose stages are solved in sequence.
 
         a_i = a(Q_i, V_i, t + c_i h)
         Q_i = q + c_i h v + h^2 sum_j Aq_ij a_j        q+ = q + h v + h^2 sum_j bq_j a_j

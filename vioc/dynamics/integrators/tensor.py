@@ -64,9 +64,9 @@ class Tensor:
         return {"x": f.nx, "u": f.nu, "t": len(f.parameters), "z": f.nd + f.nm}
 
     def __call__(self, steps: Steps, first: TreeFirstOrder, out: list[list[np.ndarray]]) -> None:
-        """Write the Hessians of every component of the next state and multipliers into `out`.
-        `out` has six arrays of zeros for the next state (N, nx, ...) and six for the multipliers (N, nm,
-        ...), in the order of a `SecondOrder`.
+        """Write the Hessians of the next state and of the multipliers into `out`.
+        There is one Hessian for each component. `out` has six arrays of zeros for the next state (N, nx, ...)
+        and six for the multipliers (N, nm, ...), in the order of a `SecondOrder`.
         """
         f = self._structured.f
         nq, nd, nm, n = f.nq, f.nd, f.nm, len(steps)
@@ -105,7 +105,10 @@ class Tensor:
         return (n, 2 * f.nd + f.nm, *(self._sizes[kind] for kind in key))
 
     def _add(self, H: dict[str, np.ndarray], values: np.ndarray, blocks: list[Block]) -> None:
-        """Add Hessians of the step equations to the arrays H (N, equations, rows, columns)."""
+        """Add the Hessians of the step equations to the arrays H.
+        An array of H has the shape (N, equations, rows, columns). The array `values` has third derivatives of
+        the kinetic energy, and `blocks` the Hessians of forces, potentials and constraints.
+        """
         for key, matrix in H.items():
             if key in self._tree:
                 target, source = self._tree[key]
@@ -117,18 +120,18 @@ class Tensor:
                         H[row + column][:, equations, to_row, to_column] += block[..., r, c]
 
     def _blocks(self, steps: Steps, first: TreeFirstOrder) -> list[Block]:
-        """Return the Hessians of the forces, potentials and constraints of N steps.
-        Forces and potentials occur in two equations of a step, for the momentum balance and for the next
-        momentum; constraints occur in the momentum balance and in the constraint equations. The kinetic
-        energy and gravity are not included.
+        """Return Hessians of forces, potentials and constraints in N steps.
+        The Hessians of forces and potentials are returned for the momentum balance and for the equation of
+        the next momentum, those of constraints for the momentum balance and for the constraint equations.
+        Kinetic energy and gravity are not included.
         """
         s, f = self._structured, self._structured.f
         nq, nd, nm, n, theta = f.nq, f.nd, f.nm, len(steps), first.args[4]
         in_r, in_h, in_p = slice(nd), slice(nd, nd + nm), slice(nd + nm, None)
 
         def mapped(count: int, evaluate: Evaluator, args: list[np.ndarray], *weights: float) -> np.ndarray:
-            """Evaluate a function at every step, with each of `count` unit vectors as its last arguments.
-            Each of the last arguments is a unit vector times one of the `weights`.
+            """Evaluate a function at every step, for each of `count` unit vectors.
+            The function `evaluate` gets the unit vector, times each of the `weights`, as its last arguments.
             """
             many = [np.repeat(a, count, axis=0) if a.ndim == 2 else a for a in args]
             (found,) = evaluate(*many, *(np.tile(w * np.eye(count), (n, 1)) for w in weights))
@@ -155,9 +158,10 @@ class Tensor:
 
     @cached_property
     def _start_at_once(self) -> tuple[Evaluator, np.ndarray] | None:
-        """Evaluator of all nonzero Hessians of the constraint impulses, with their positions.
-        They are the Hessians of -(Dh'lambda)_j by (q_k, lambda, parameters), for constraint Jacobian Dh. The
-        result is None if there are so many that a loop over j is faster.
+        """Evaluator of all nonzero entries of Hessians, with their positions.
+        They are the Hessians of the constraint impulses -(Dh'lambda)_j with respect to (q_k, lambda,
+        parameters), for the constraint Jacobian Dh and each component j. The result is None if there are so
+        many nonzero entries that a loop over j is faster.
         """
         f, s = self._structured.f, self._structured
         q, lam, theta = s.start_args

@@ -71,29 +71,35 @@ class VariationalRule(ABC):
     @abstractmethod
     def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
         """Return the Newton matrix (nd, nd) of a step, D2 D1 L_d + D2 F-.
-        It is the derivative of the momentum balance by the next configuration ([T] (22), [S] (8)).
+        It is the derivative of the momentum balance with respect to the next configuration ([T] (22), [S]
+        (8)).
         """
 
     @abstractmethod
     def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
-        """Return the constraint residuals h (nm,) at a step's end, and their Jacobian by q1.
-        Here q0 and q1 are the configurations at the start and the end of the step.
+        """Return the constraint residuals h (nm,) at a step's end, and their Jacobian.
+        The Jacobian has the derivatives with respect to q1. Here q0 and q1 are the configurations at the
+        start and the end of the step.
         """
 
     @cached_property
     def blocks(self) -> BlockEvaluator:
-        """Evaluator of residuals and Jacobian blocks of the equations of steps."""
+        """Evaluator of residuals and Jacobian blocks of the equations of steps.
+        It evaluates the equations of one step, or of many steps at once.
+        """
         return BlockEvaluator(self)
 
     @cached_property
     def momentum(self) -> Evaluator:
-        """Evaluator of `momentum_function`."""
+        """Evaluator of the CasADi function `momentum_function`.
+        It computes the momentum at the end of a step.
+        """
         return Evaluator(self.momentum_function)
 
     @cached_property
     def momentum_function(self) -> ca.Function:
-        """CasADi function of the momentum p_k+1 at the end of a step, from the step's two configurations.
-        Its arguments and results are (q_k, q_k+1, forces' inputs, t, dt, parameters) -> p_k+1.
+        """CasADi function of the momentum p_k+1 at the end of a step.
+        Its arguments and results are (q_k, q_k+1, inputs of forces, t, dt, parameters) -> p_k+1.
         """
         f = self.f
         q0, q1, u = (ca.SX.sym(n, m) for n, m in (("q0", f.nq), ("q1", f.nq), ("u", len(f.system.inputs))))
@@ -103,8 +109,9 @@ class VariationalRule(ABC):
 
     @cached_property
     def residual(self) -> ca.Function:
-        """CasADi function of the residual (nx + nm,) of a step's equations, zero at the next state.
-        Its arguments are (x, u, x_next, multipliers, t, dt, parameters) ([S] (28)).
+        """CasADi function of the residual (nx + nm,) of the equations of a step.
+        The residual is zero at the next state. Its arguments are (x, u, x_next, multipliers, t, dt,
+        parameters) ([S] (28)).
         """
         f = self.f
         x, u, lam, theta, dt = f.symbols
@@ -125,7 +132,7 @@ class VariationalRule(ABC):
     @cached_property
     def following(self) -> Evaluator:
         """Evaluator of the terms from which inverse dynamics computes the inputs.
-        The function `following.equations` documents it.
+        The function `equations` of the module `following` documents these terms.
         """
         return equations(self)
 
@@ -133,8 +140,8 @@ class VariationalRule(ABC):
 def rescued(
     f: MechanicalMap, by: StepEquations, k: int, begun: BranchRoot | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve step k by continuation in its length, and return the next state and the multipliers.
-    The continuation starts from the root `begun`, or from length 0.
+    """Solve step k by continuation; return the next state and the multipliers.
+    The continuation in the step length starts from the root `begun`, or from length 0.
     """
     x, u, t, dt = by.x, by.u, by.t, by.dt
     f.driver.check_starts(x[None], k)

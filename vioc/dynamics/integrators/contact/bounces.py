@@ -55,7 +55,7 @@ Record = Flight | Struck
 
 
 def bounces(system: System) -> list[int]:
-    """Return the indices of the contacts and joint limits that have restitution."""
+    """Return the indices of contacts and joint limits with restitution."""
     return [i for i, item in enumerate(system.inequalities) if _bounces(item)]
 
 
@@ -112,10 +112,10 @@ class Bounces(ContactSteps):
     # -- flights --------------------------------------------------------------------------------------
 
     def without(self, f: ContactVI, held: np.ndarray) -> tuple[Any, np.ndarray]:
-        """Return a one-step map without the contacts with restitution that are not at rest.
-        The mask `held` (n,) selects the contacts with restitution that are at rest; the returned map contains
-        these and all contacts without restitution. The second result has the indices of the map's multipliers
-        among those of f, the map with all contacts.
+        """Return a one-step map without those contacts that may bounce in a step.
+        These are the contacts with restitution, except those at rest, which the mask `held` (n,) selects. The
+        second result has the indices of the returned map's multipliers among the multipliers of f, the map
+        with all contacts.
         """
         kept = ~self.bouncing | np.isin(self._owners, self._owners[held])
         owners = tuple(sorted(set(self._owners[kept].tolist())))
@@ -174,7 +174,7 @@ class Bounces(ContactSteps):
         )
 
     def _now(self, f: ContactVI, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gaps of all contacts in given states x, and the rates of the gaps.
+        """Return the gaps of all contacts in states x, and the rates of the gaps.
 
         The velocities are M^-1 p, with constraints their tangent part. The momentum of a body at rest on a
         contact lacks half of the contact's impulse, so its gap seems to close; `_held` allows for that.
@@ -188,7 +188,7 @@ class Bounces(ContactSteps):
         return phi, (N @ v)[..., 0]
 
     def closing(self, f: ContactVI, x: np.ndarray) -> np.ndarray:
-        """Return the rates of the gaps of all contacts in given states, m/s or rad/s."""
+        """Return the rates of the gaps of all contacts in states x, in m/s or rad/s."""
         return self._now(f, x)[1]
 
     def _closing(self, f: ContactVI, x: np.ndarray, held: np.ndarray) -> np.ndarray:
@@ -300,8 +300,8 @@ class Bounces(ContactSteps):
     @staticmethod
     def _time_when_open(i: int, gap: Any, high: float, start: float) -> float:
         """Return a time from 0 to `high` at which the gap of contact i is positive.
-        The gap is a function of contact and time, with the value `start` at time 0. After a bounce this value
-        is 0, so that a later time is searched for.
+        The function `gap` computes the gap from the contact and the time; `start` is the gap at time 0. If
+        the contact is closed at time 0, as after a bounce, the method searches for a later time.
         """
         if start > CLOSED:
             return 0.0
@@ -354,8 +354,9 @@ class Bounces(ContactSteps):
         return MapDerivatives(f, lambda steps: self._first(f, steps, 2), second, timed)
 
     def _first(self, f: ContactVI, steps: Steps, without: int) -> Linearization:
-        """Return first derivatives of steps by state, input, parameters, step length and time.
-        The number `without`, 0 or 2, is the number of last columns (step length and time) that are omitted.
+        """Return the first derivatives of steps as a `Linearization`.
+        They are derivatives with respect to state, input, parameters, step length and time. The argument
+        `without` is the number of columns omitted at the end: 2 omits step length and time, 0 omits nothing.
         """
         rows = [
             self._derivatives(f, self.step(f, x, u, float(t), float(h)))
@@ -366,9 +367,9 @@ class Bounces(ContactSteps):
         return Linearization.of(states[..., :cut], impulses[..., :cut], f.nu)
 
     def _derivatives(self, f: ContactVI, records: list[Record]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives of a step's end state and impulses, by the chain rule through its impacts.
-        They are derivatives by state, input, parameters, step length and time. The `records` are the impacts
-        and the motions between them.
+        """Return the derivatives of the end state and the impulses of one step.
+        They follow by the chain rule through the impacts and the motions between them, `records`. The
+        derivatives are those with respect to state, input, parameters, step length and time.
         """
         nx, nu, names = f.nx, f.nu, list(f.parameters)
         ns = nx + nu + len(names) + 2
@@ -405,8 +406,9 @@ class Bounces(ContactSteps):
 
 
 def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
-    """Return the gaps at several times of a motion, by cubic interpolation between its ends.
-    The interpolation uses gaps and their rates at the start and the end of a motion of length h.
+    """Return the gaps of contacts at several times, by cubic interpolation.
+    The polynomials interpolate the gaps and their rates at the start and at the end of a motion with the
+    duration h.
     """
     s = LOOKS.reshape(-1, *[1] * gap.ndim)
     start = (1 + 2 * s) * (1 - s) ** 2 * gap + s * (1 - s) ** 2 * h * speed
@@ -414,7 +416,9 @@ def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
 
 
 def _still(item: Any, name: str) -> Any:
-    """Return a copy of a contact or joint limit without restitution and with a given name."""
+    """Return a copy of a contact or joint limit that has no restitution.
+    The copy gets the name `name`.
+    """
     return replace(item, name=name, restitution=0.0) if _bounces(item) else replace(item, name=name)
 
 

@@ -89,8 +89,9 @@ class WithContact(StepEquations):
 def check_branch(
     f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, q1: np.ndarray, lam: np.ndarray
 ) -> None:
-    """Raise `StepError` if continuation from the state does not lead to the root q1 of a step.
-    The root q1 (nd,) is the next dynamic configuration; `lam` are the impulses of the constraints.
+    """Raise `StepError` if continuation does not lead to the root q1 of a step.
+    Continuation increases the step length from 0, at state x. The root q1 (nd,) is the next dynamic
+    configuration; `lam` are the impulses of the constraints.
     """
     at = f.rule.blocks(x, u, t, dt, f.theta, q1)
     equations = WithContact(f, x, u, t, dt, at.J0.T @ lam - at.balance)

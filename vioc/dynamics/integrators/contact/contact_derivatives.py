@@ -84,7 +84,9 @@ class ContactDerivatives:
         return Normals(self._f.nd + self._f.nm, self._f.touches.all, np.arange(self._f.nd))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean velocities with multipliers (N, nz), and contact points, of solved steps."""
+        """Return the unknowns of solved steps (N, nz), and their contact points.
+        The unknowns are mean velocities and multipliers.
+        """
         f, nd = self._f, self._f.nd
         if f.features.pairs:  # the contact points are known only inside the step: solve it again
             each = zip(steps.x0, steps.u, steps.t.tolist(), steps.h.tolist(), strict=True)
@@ -94,8 +96,9 @@ class ContactDerivatives:
         return np.hstack([V, steps.multipliers]), f.touches.polytopes.nowhere
 
     def first(self, steps: Steps, theta: np.ndarray, kappa: float) -> First:
-        """Return the first derivatives of N solved steps by state, input and parameters.
-        The contacts have the barrier parameter kappa.
+        """Return the first derivatives of N solved steps.
+        They are derivatives with respect to state, input and parameters. The contacts have the barrier
+        parameter kappa.
         """
         f, nd, dt = self._f, self._f.nd, steps.h[:, None]
         q0 = steps.x0[:, :nd]
@@ -118,8 +121,9 @@ class ContactDerivatives:
         return First(arguments, z_s, [R_z, X_z], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return the second derivatives of N steps by state, input and parameters, contracted with covectors.
-        Z has the covectors of the next states, and zeta those of the multipliers, one row for each step.
+        """Return second derivatives of N steps, contracted with covectors.
+        They are derivatives with respect to state, input and parameters. Z has the covectors of the next
+        states, and zeta those of the multipliers, one row for each step.
         """
         f, (R_z, X_z) = self._f, first.slopes
         weight = (np.swapaxes(X_z, 1, 2) @ Z[..., None])[..., 0]

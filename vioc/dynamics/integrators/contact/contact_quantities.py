@@ -76,9 +76,9 @@ class TouchQuantities:
         return size / dt if kind == "friction" else (self.most(touch, impulse) - size) / dt
 
     def most(self, touch: Touching, normal: ca.SX) -> ca.SX:
-        """Return the largest friction impulse of a contact: friction coefficient times normal impulse.
-        The first entry of `normal` is the normal impulse. For dry friction it is the largest force times the
-        step length.
+        """Return the largest friction impulse that a contact can have in a step.
+        It is the friction coefficient times the normal impulse, which is the first entry of `normal`. For dry
+        friction it is the largest friction force times the step length.
         """
         return self.friction(touch) * (normal[0] if touch.cone.gap else self._f.symbols.dt)
 

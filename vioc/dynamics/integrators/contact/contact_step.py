@@ -87,9 +87,10 @@ def balance(
 
 
 class CondensedTouch(NamedTuple):
-    """Terms that remain in the Newton system of a step after elimination of a contact's variables.
-    The terms `matrix` and `right` are added to the matrix and to the right-hand side. The function `expand`
-    computes the change of the contact's variables from the change dV of the velocities.
+    """Terms that a contact adds to the Newton system of a step.
+    The variables of the contact have been eliminated from the system. The terms `matrix` and `right` are
+    added to the matrix and to the right-hand side. The function `expand` computes the change of the contact's
+    variables from the change dV of the velocities.
     """
 
     matrix: Any
@@ -116,7 +117,8 @@ def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) ->
 
 
 class Pieces:
-    """Equations of a step with contact, divided into CasADi functions that all solvers use.
+    """CasADi functions of the equations of a step with contact.
+    All solvers of such steps use these functions.
 
     Outputs of some functions are inputs of others. Matrices are passed as columns of their nonzeros. `held`
     returns what does not depend on V, `leave` the equations at V without the unknown impulses. `rest` adds
@@ -243,7 +245,9 @@ def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
 
 
 class CoordinateEnd(End):
-    """Residuals and Newton directions of a step with contact, whose unknowns are mean velocities."""
+    """Residuals and Newton directions of a step with contact, in numpy.
+    The unknowns are mean velocities, constraint impulses and the variables of the contacts.
+    """
 
     def __init__(self, f: ContactVI):
         p = f.pieces

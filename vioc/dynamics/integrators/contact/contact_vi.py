@@ -149,7 +149,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def contact(self) -> ContactSteps:
-        """Object that computes and differentiates steps with contact of this map."""
+        """Object that computes and differentiates the steps of this map."""
         return Bounces(self) if bounces(self.system) else Resting(self)
 
     def impacts_along(self, run: Trajectory) -> Impacts:

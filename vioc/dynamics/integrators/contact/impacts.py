@@ -46,7 +46,7 @@ STOP, SOLVED = 1e-11, 1e-9  # scaled residuals: end of the iterations, largest a
 
 
 class Struck(NamedTuple):
-    """Results of N impacts: momenta after the impact, impulses and residuals.
+    """Momenta after N impacts, with impulses and residuals.
 
     Attributes
     ----------
@@ -263,8 +263,9 @@ class Impact:
 
     @cached_property
     def _end(self) -> tuple[ImpactEnd, Evaluator]:
-        """Equations of an impact for the interior-point solver, with an evaluator of the matrices in them.
-        The matrices are the mass matrix and the Jacobians of contacts and constraints.
+        """Equations of an impact for the interior-point solver, and an evaluator.
+        The evaluator computes the mass matrix and the Jacobians of contacts and constraints, which are
+        arguments of the equations.
         """
         return ImpactEnd(self._pieces), Evaluator(self._pieces.held)
 
@@ -298,10 +299,11 @@ class Impact:
         return Evaluator(ca.Function("numbers", [q, theta], outputs, OPTIONS))
 
     def struck(self, q, b, others, closed, bouncing, tight, theta) -> Struck:
-        """Return the results of N impacts at configurations q (N, nq), with momenta b (N, nd) before them.
-        Each mask (N, n) selects contacts: `closed` selects all closed contacts, `others` selects the closed
-        contacts outside the impact, `bouncing` selects those with restitution in this impact, and `tight`
-        selects those that keep each other closed, such as the two sides of a slot (module `opposed`).
+        """Return momenta and impulses of N impacts.
+        The configurations are q (N, nq), the momenta before the impacts b (N, nd). Each mask (N, n) selects
+        contacts: `closed` selects all closed contacts, `others` selects the closed contacts that do not take
+        part in the impact, `bouncing` selects the contacts with restitution in this impact, and `tight`
+        selects contacts that keep each other closed, such as the two sides of a slot.
         """
         given = q, b, others, closed, bouncing, tight
         z, errors = self._stages(self._levels[0], *given, theta=theta)
@@ -319,9 +321,10 @@ class Impact:
     def _stages(
         self, kappa: float, q, b, others, closed, bouncing, tight, *, theta
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve the three stages of N impacts; return the unknowns and the largest solver error per impact.
-        The stages are the motion before the impact, compression and restitution. The arguments after kappa,
-        the barrier parameter, are those of `struck`.
+        """Solve the three stages of N impacts.
+        The stages are the motion before the impact, compression and restitution. The results are the unknowns
+        and the largest solver error of each impact. The argument kappa is the barrier parameter; the other
+        arguments are those of `struck`.
 
         Each stage is an inelastic impact at the configuration q. It has an initial momentum, an offset of
         each gap rate and a preload, a given normal impulse, of each contact:
@@ -363,9 +366,9 @@ class Impact:
         return np.hstack(found), errors
 
     def _solved(self, kappa: float, q, b, offset, preload, guess, theta) -> tuple[np.ndarray, np.ndarray]:
-        """Solve one stage of each of N impacts, and return the unknowns and the errors of the solver.
+        """Solve one stage of each of N impacts; return the unknowns and solver errors.
         The stage starts at configurations q with momenta b. For each contact, `offset` is added to the gap
-        velocity, and `preload` is a given normal impulse. The first guess of the velocities is `guess`.
+        velocity, and `preload` is a prescribed normal impulse. The first guess of the velocities is `guess`.
         """
         f, n = self._f, len(q)
         if f.backend.name != "virtual" and find_compiler() is not None:
@@ -386,8 +389,8 @@ class Impact:
         return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
     def derivatives(self, solution: tuple) -> np.ndarray:
-        """Return derivatives of the results of N impacts by configuration, momenta and parameters.
-        The results are the momenta after the impact, and the impulses.
+        """Return the derivatives of the momenta after N impacts and of their impulses.
+        They are derivatives with respect to configurations, momenta before the impacts, and parameters.
         """
         G_y, G_z, X_y, X_z = self._slopes(*solution)
         scale = 1 / np.abs(G_z).max(axis=2, keepdims=True)
@@ -395,7 +398,7 @@ class Impact:
 
     @cached_property
     def _places(self) -> np.ndarray:
-        """Indices of the normal impulses among all multipliers of contacts."""
+        """Indices of all normal impulses in the vector of contact multipliers."""
         sizes = [len(t.multipliers) for t in self._f.touches.all]
         return np.cumsum([0, *sizes[:-1]])
 

@@ -191,7 +191,10 @@ class ModeVI(MechanicalMap):
         return f"ModeVI({self.system.name}: {names or 'nothing'} held, nx = {self.nx}, dt = {self.dt:g} s)"
 
     def holding(self, *held: str, sliding: str | Iterable[str] = ()) -> ModeVI:
-        """Return a map of the same mechanism with the same options, for other active contacts."""
+        """Return a map of the same mechanism in another contact mode.
+        The map has the same options. The contacts `held` are active. An active contact with friction sticks,
+        unless it is in `sliding`.
+        """
         options = {**self._options, "held": held, "sliding": as_names(sliding, "sliding")}
         return type(self)(self.system, self.dt, **options).trying(**self.parameters)
 
@@ -274,8 +277,8 @@ class ModeVI(MechanicalMap):
         return found
 
     def _within(self, touch: Touching) -> ca.SX | None:
-        """Return expressions that are >= 0 while the friction of a sticking contact is in its cone, or None.
-        The result is None for a contact that does not stick.
+        """Return expressions that are >= 0 while friction is inside its cone.
+        The friction is that of a contact that sticks. The result is None for a contact that does not stick.
         """
         impulse, _ = self._impulse(touch)
         along = impulse[1:]

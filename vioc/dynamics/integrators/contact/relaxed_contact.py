@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """Return a function from parameters and smoothing to smoothed equations of a step with contact.
-    These equations are for optimization problems. Their unknowns besides the next state are the constraint
-    impulses, then the gap velocities, impulses and other variables of each contact. If the mechanism cannot
-    move a contact point in some tangential direction, such as across the plane of a planar mechanism, there
-    is no friction in this direction.
+    """Return a function from parameters and smoothing to equations of a step.
+    The equations are smoothed equations of a step with contact, for optimization problems. Their unknowns
+    besides the next state are the constraint impulses, then the gap velocities, impulses and other variables
+    of each contact. If the mechanism cannot move a contact point in some tangential direction, such as across
+    the plane of a planar mechanism, there is no friction in this direction.
     """
     x, u, _, theta, dt = f.symbols
     x1, t, smoothing, give = ca.SX.sym("x_next", f.nx), *map(ca.SX.sym, ("t", "smoothing", "give"))
@@ -72,7 +72,8 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
 
 
 def _moving(slopes: ca.SX) -> list[int]:
-    """Return the indices of the tangential directions in which the mechanism can move a contact point.
-    The argument `slopes` is the derivative of the slip velocity by the velocities of the variables.
+    """Return the indices of tangential directions in which a contact can slip.
+    The argument `slopes` is the derivative of the slip velocity with respect to the velocities of the
+    variables; a direction with a zero derivative is omitted.
     """
     return [i for i in range(slopes.shape[0]) if slopes[i, :].nnz()]

@@ -76,7 +76,7 @@ class ContactSteps(ABC):
         self, f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """Solve one step by slower, robust methods, or raise `StepError` if they fail.
-        The arguments after the map f are those of `StepSolver.rescued`.
+        The step starts in state x at time t with input u, and has the index k and the length dt.
         """
 
     @abstractmethod
@@ -99,7 +99,7 @@ class ContactSteps(ABC):
 
 
 class Resting(ContactSteps):
-    """Computation and differentiation of steps with contact whose contacts have no restitution."""
+    """Computation and differentiation of steps with contact, without restitution."""
 
     smooth = True
 

@@ -55,7 +55,7 @@ class Touching(AnyTouch):
 
 
 class Polytopes:
-    """Pairs of boxes and hulls of a system, with the search for their contact points.
+    """Pairs of boxes and convex hulls, and the search for contact points.
 
     Parameters
     ----------
@@ -145,9 +145,9 @@ class Touches:
         self._units = units_of_touches(system, self.all, self._length)
 
     def natural(self, constraints: int) -> NaturalUnits:
-        """Return the units that make the residuals of a step with contact dimensionless.
-        For coordinates, gaps and slips they are 1 rad or a length of the mechanism. The argument is the
-        number of constraints, whose units are 1.
+        """Return the units that make the residuals of a step dimensionless.
+        Coordinates, gaps and slips of contacts have the unit 1 rad or a length of the mechanism. Constraint
+        values have the unit 1; the argument is the number of constraints.
 
         Constraint values have no unit, as `Pieces.leave` divides them by the lengths of their gradients.
         """
@@ -161,7 +161,7 @@ class Touches:
         return [value if t.cone.gap else dt * value for t, value in each]
 
     def rows(self, J: ca.SX) -> list[ca.SX]:
-        """Split the rows of the Jacobian J of gaps and slips by contact."""
+        """Split the Jacobian J of all gaps and slips into one matrix for each contact."""
         sizes = [t.rows for t in self.all]
         return ca.vertsplit(J, [0, *(sum(sizes[: i + 1]) for i in range(len(sizes)))])
 
@@ -187,7 +187,7 @@ def _touching(g: FrameGraph, name: str, item: Any, meeting: Meeting) -> Touching
 
 
 def _placed(g: FrameGraph, name: str, item: PairContact, data: Any) -> Touching:
-    """Return one of the possible contact points of two polytopes as a contact.
+    """Return a possible contact point of two polytopes as an object `Touching`.
     The array `data` contains the point on each polytope and the normal, in the axes of the bodies.
     """
     poses = [g.node_pose(g.system.frame_index(n))[::-1] for n in (item.frame1, item.frame2)]

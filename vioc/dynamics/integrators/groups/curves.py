@@ -93,10 +93,10 @@ class Curves:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """CasADi function of the Jacobians of both results of the function `errors`.
+        """CasADi function of the Jacobians of the results of `errors`.
         These results are the rotation errors and the angular momenta of a body along a step. The Jacobians
-        are those by the argument y of `errors`: rotation vector and momentum at the start, angular velocities
-        and torques.
+        are derivatives with respect to the argument y of `errors`, which contains the rotation vector and
+        momentum at the start, the angular velocities and the torques.
 
         Its arguments and results are (y, dt, attitudes) -> derivatives of rotation vectors and of momenta by
         y, (3 s + 3, 6 + 6 s) each.
@@ -107,10 +107,10 @@ class Curves:
 
     @cached_property
     def curvature(self) -> ca.Function:
-        """CasADi function of the Hessian of a weighted sum of both results of the function `errors`.
-        These results are the rotation errors and the angular momenta of a body along a step. The Hessian is
-        that by the argument y of `errors`: rotation vector and momentum at the start, angular velocities and
-        torques.
+        """CasADi function of the Hessian of a weighted sum of results of `errors`.
+        The results of `errors` are the rotation errors and the angular momenta of a body along a step. The
+        Hessian has the second derivatives with respect to the argument y of `errors`, which contains the
+        rotation vector and momentum at the start, the angular velocities and the torques.
 
         Its arguments and results are (y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y. The weights are
         those of the rotation vectors, then of the momenta, of `errors`.

@@ -30,9 +30,10 @@ class GroupDerivatives:
 
     @cached_property
     def _implied(self) -> tuple[list[ca.SX], ca.SX, ca.SX, ca.SX]:
-        """Symbols and expression of the implicit equations G = 0 (ndx + nm,) of a step.
-        The symbols are those of the arguments, of s = (error of the start state, inputs, parameters), and of
-        y = (error of the end state, multipliers). The error of a state is a small displacement from it.
+        """Symbols and expression of the implicit equations G = 0 of a step.
+        G has the shape (ndx + nm,). The symbols are those of the arguments, of s = (displacement of the start
+        state, inputs, parameters), and of y = (displacement of the end state, multipliers), where a
+        displacement is a small change of the state.
 
         Errors and multipliers y are relative to the arguments.
         """

@@ -124,8 +124,9 @@ class GalerkinStep:
         return ca.Function("iterate", args, [after, found, error], OPTIONS)
 
     def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
-        """Return the corrections of rates (nd, s) and multipliers (nm, s - 1) in one iteration of a step.
-        The argument `left` is the residual of the momenta, h is that of the constraints, and `factors` is the
+        """Return the corrections of one iteration of a step with s stages.
+        The corrections are those of the rates (nd, s) and of the multipliers (nm, s - 1). The argument `left`
+        is the residual of the momentum equations, h is that of the constraints, and `factors` is the
         factorized mass matrix.
 
         Multipliers are eliminated by equation (GA 12) of docs/maths/galerkin.md.

@@ -72,16 +72,16 @@ class GroupLagrangian:
         self._nodes = [i + sum(first <= i for first in firsts) for i in range(len(system.nodes))]
 
     def ours(self, rows: Any) -> ca.SX:
-        """Reorder entries from the order of the auxiliary mechanism's variables to (r, rotations).
-        The auxiliary mechanism has three angles for each rotation. The coordinates r are all variables that
-        belong to no rotation.
+        """Reorder a vector from angles to the order (r, rotations).
+        The argument has the order of the variables of the auxiliary mechanism, which has three angles in
+        place of each rotation. The coordinates r are all variables that belong to no rotation.
         """
         return vec.column(rows[i] for i in self.place)
 
     def theirs(self, rows: list[Any]) -> list[Any]:
-        """Reorder entries from the order (r, rotations) to that of the auxiliary mechanism's variables.
-        The auxiliary mechanism has three angles for each rotation. The coordinates r are all variables that
-        belong to no rotation.
+        """Reorder a vector from (r, rotations) to the order of the angles.
+        The result has the order of the variables of the auxiliary mechanism, which has three angles in place
+        of each rotation. The coordinates r are all variables that belong to no rotation.
         """
         found: list[Any] = [0.0] * len(rows)
         for i, row in zip(self.place, rows, strict=True):
@@ -100,18 +100,20 @@ class GroupLagrangian:
         return {n: values[n] for n in self.lagrangian.system.parameters}
 
     def at(self, q: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
-        """Return the variables and the parameters of the auxiliary mechanism at a configuration q.
-        In the auxiliary mechanism each rotation is given by parameters, followed by three angles, which are
-        zero.
+        """Return the variables and parameters of the auxiliary mechanism.
+        They are those at a configuration q of the mechanism. In the auxiliary mechanism each rotation is a
+        constant rotation, whose matrix entries are parameters, followed by a rotation by three angles. These
+        angles are zero in the result.
         """
         angles = vec.column(self.theirs([*ca.vertsplit(q[: self.space.nr]), *[ca.SX(0)] * 3 * self.space.nb]))
         return angles, vec.column(self._values(q, theta).values())
 
     @cached_property
     def place_at(self) -> ca.Function:
-        """CasADi function of the variables and the parameters of the auxiliary mechanism.
-        Its arguments are (q, parameters). In the auxiliary mechanism each rotation is given by parameters,
-        followed by three angles, which are zero.
+        """CasADi function of the variables and parameters of the auxiliary mechanism.
+        Its arguments are (q, parameters). In the auxiliary mechanism each rotation is a constant rotation,
+        whose matrix entries are parameters, followed by a rotation by three angles. These angles are zero in
+        the result.
         """
         q, *_, theta = self._symbols
         return ca.Function("place", [q, theta], list(self.at(q, theta)), OPTIONS)
@@ -125,10 +127,10 @@ class GroupLagrangian:
 
     @cached_property
     def terms(self) -> ca.Function:
-        """CasADi function of the Lagrangian's derivatives, the forces and the energies.
-        Its arguments and results are (q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V; r are the
-        positions, n is the derivative of L by rotations, F are the generalized forces, and T and V are the
-        kinetic and the potential energy.
+        """CasADi function of the Lagrangian's derivatives, forces and energies.
+        Its arguments and results are (q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V. Here r are the
+        coordinates that belong to no rotation, n is the derivative of the Lagrangian L with respect to
+        rotation vectors, F are the generalized forces, and T and V are the kinetic and the potential energy.
         """
         lag, (q, v, u, t, theta) = self.lagrangian, self._symbols
         raw = lag.function("raw", [lag.L_v, lag.L_q, lag.F, lag.T, lag.V])
@@ -144,9 +146,9 @@ class GroupLagrangian:
 
     @cached_property
     def constraint(self) -> ca.Function:
-        """CasADi function of the constraint values h (nm,) and their Jacobian Dh (nm, nd).
-        Its arguments are (q, parameters). Dh has the derivatives by the coordinates r that belong to no
-        rotation, then those by rotation vectors.
+        """CasADi function of constraint values h (nm,) and Jacobian Dh (nm, nd).
+        Its arguments are (q, parameters). The first columns of Dh are derivatives with respect to the
+        coordinates r that belong to no rotation, the last those with respect to rotation vectors.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         h, Dh = ca.Function("raw", [g.q_vector, g.parameters], [lag.h, lag.Dh])(*self.at(q, theta))
@@ -261,8 +263,9 @@ class GroupLagrangian:
 
     @cached_property
     def long(self) -> bool:
-        """Flag, True if recursions over the tree can solve a step faster than a factorization.
-        There must be no constraints, and forces and potentials besides gravity must not couple variables.
+        """Flag, True if recursions over the tree of bodies solve steps fast.
+        They are faster than a factorization for long chains of bodies without constraints, in which forces
+        and potentials besides gravity do not couple variables.
         """
         if self.lagrangian.depths < LONG or self.lagrangian.constraint_names:
             return False
@@ -271,9 +274,9 @@ class GroupLagrangian:
 
     @cached_property
     def _slopes(self) -> ca.Function:
-        """CasADi function of the terms that forces add to the Newton matrix of a step.
-        The Newton matrix is the derivative of the momentum balance by the increments of the configuration.
-        Potentials except gravity count as forces.
+        """CasADi function of the part of a step's Newton matrix due to forces.
+        The Newton matrix is the derivative of the momentum balance with respect to the increments of the
+        configuration. Potentials except gravity count as forces.
         """
         lag, g, dt = self.lagrangian, self.lagrangian.graph, ca.SX.sym("dt")
         F_q, F_v = (ca.jacobian(lag.F, s) for s in (g.q_vector, g.v_vector))
@@ -281,7 +284,7 @@ class GroupLagrangian:
         return lag.function("slopes", [found], [dt])
 
     def swept(self, q: Any, v: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
-        """Return a solver of linear systems with an approximate Newton matrix of a step.
+        """Return a solver of linear systems with a step's approximate Newton matrix.
 
         The matrix is the derivative of the momentum balance by the increments of the configuration: -M/dt
         plus `_slopes`, with the mass matrix M, in the order of the auxiliary mechanism's variables.

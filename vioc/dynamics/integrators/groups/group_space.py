@@ -81,8 +81,8 @@ class GroupSpace(StateSpace):
         return ca.vertcat(x1[: self.nr] - x0[: self.nr], *turns, x1[self.nq :] - x0[self.nq :])
 
     def retract_expression(self, x: Any, dx: Any) -> Any:
-        """Return the state that differs from x by the error dx, as an expression.
-        It is exact to second order in dx.
+        """Return the state that results from x by a small displacement dx.
+        The result is an expression, exact to second order in dx.
         """
         rows = [x[: self.nr] + dx[: self.nr]]
         for s, phi in zip(self.attitudes(x), self.turns(dx), strict=True):

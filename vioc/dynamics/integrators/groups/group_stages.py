@@ -74,8 +74,8 @@ class Along(NamedTuple):
 
 class GroupStageDerivatives:
     """First and second derivatives of steps with several stages on SO(3)^n x R^m.
-    They are derivatives by s = (error of the state, inputs, parameters), with ns components. The error of a
-    state is a small displacement from this state.
+    They are derivatives with respect to s = (displacement of the state, inputs, parameters), with ns
+    components, where the displacement is a small change of the state at the start of a step.
     """
 
     def __init__(self, f: GroupVI, curves: Curves):
@@ -121,9 +121,10 @@ class GroupStageDerivatives:
     # -- unknowns of solved steps ---------------------------------------------------------------------
 
     def solved(self, steps: Steps, theta: np.ndarray) -> Along:
-        """Compute the rates at the stages of steps whose end states are known, by Newton's method.
-        Returned are values and derivatives of the step equations at these rates. The initial guess
-        interpolates the rates at both ends of a step.
+        """Return the rates at the stages of solved steps, found by Newton's method.
+        They are computed from the states at the start and at the end of each step. The result also has the
+        values and derivatives of the step equations at these rates. The initial guess interpolates the rates
+        at both ends of a step.
 
         Raises
         ------
@@ -234,13 +235,15 @@ class GroupStageDerivatives:
         return Along(points, curves, end, m[:, s], impulse, left, o_y, y_w, y_s, m_w, m_f, m_s, e_w, e_s)
 
     def _of_rotations(self, rows: np.ndarray) -> np.ndarray:
-        """Return the rotational part of arrays (N, s, nd), one row for each rotation: (N nb, 3 s)."""
+        """Return the rotational components of arrays (N, s, nd) of N steps.
+        The result (N nb, 3 s) has one row for each step and rotation.
+        """
         return np.swapaxes(rows[:, :, self._turns], 1, 2).reshape(-1, 3 * rows.shape[1])
 
     def _equations(self, o: np.ndarray, m: np.ndarray) -> np.ndarray:
-        """Return the residuals (N, nw, ...) of the equations that determine the rates of N steps.
-        The array o has the momenta, forces and constraint values at the points of the steps; m has the
-        momenta that follow from the forces.
+        """Return the residuals (N, nw, ...) of the equations of N steps.
+        These equations determine the rates of the steps. The array o has the momenta, forces and constraint
+        values at the quadrature points; m has the momenta that result from the forces.
 
         The shapes are o (N, K, no, ...) and m (N, P, nd, ...). The residuals are the differences of the
         momenta at the stages; the constraint values h at all points except the first; the difference of the
@@ -254,9 +257,10 @@ class GroupStageDerivatives:
         return np.concatenate([e.reshape(n, -1, *o.shape[3:]) for e in rows], axis=1)
 
     def _momenta_by(self, at: Along, by_y: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Return the total derivatives (N, P, nd, n) of the momenta that follow from the forces along a step.
-        They are derivatives by n variables, at the points of each step and at its end. The array `own` has
-        the derivatives at constant forces.
+        """Return the total derivatives (N, P, nd, n) of the momenta along steps.
+        These momenta result from the forces and torques. The derivatives are those with respect to n
+        variables, at the points of each step and at its end. The array `own` has the derivatives at constant
+        forces.
 
         The result is the sum of `own` and of the derivatives through the forces f; `by_y` (N, K, ny, n) are
         the derivatives of the points' arguments y.
@@ -265,7 +269,9 @@ class GroupStageDerivatives:
         return own + at.m_f @ (at.o_y[:, :s, nd : 2 * nd] @ by_y[:, :s]).reshape(n, 1, s * nd, -1)
 
     def slope(self, at: Along) -> np.ndarray:
-        """Return the Jacobian (N, nw, nw) of the equations of N steps by rates and multipliers."""
+        """Return the Jacobian (N, nw, nw) of the equations of N steps.
+        Its columns are the derivatives with respect to the unknown rates and multipliers.
+        """
         return self._equations(at.o_y @ at.y_w, self._momenta_by(at, at.y_w, at.m_w))
 
     # -- derivatives ------------------------------------------------------------------------------------
@@ -281,8 +287,8 @@ class GroupStageDerivatives:
         return Linearization.of(np.concatenate([at.e_s + at.e_w @ w_s, momenta], axis=1), impulses, f.nu)
 
     def _chained(self, steps: Steps, theta: np.ndarray):
-        """Return values and derivatives of the equations of solved steps, and of their solution.
-        The derivatives of the solution follow from the implicit function theorem.
+        """Return values and derivatives of the step equations and their solution.
+        The steps have been solved. The derivatives of the solution follow from the implicit function theorem.
 
         They are the values, the Jacobians g_w of the equations and m_w of the required momenta by the
         unknowns w, and the derivatives of w and of the points' arguments y by the step's arguments s.
@@ -295,7 +301,8 @@ class GroupStageDerivatives:
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of N steps, contracted with covectors.
-        They are the Hessians of Z . x_k+1 + zeta . multipliers for each step, by state, input and parameters.
+        They are the Hessians of Z . x_k+1 + zeta . multipliers for each step, with respect to state, input
+        and parameters.
 
         They are sums of the Hessians of points and curves, weighted by the adjoint.
         """
@@ -356,8 +363,9 @@ class StageEquations(BranchEquations):
             V[:], v[:] = each, each
 
     def _at(self, w: np.ndarray, share: float) -> tuple[Along, np.ndarray]:
-        """Return values and derivatives of the equations of a step, and the scale factors of the unknowns w.
-        The step is shortened to the fraction `share` of its length.
+        """Return values and derivatives of the equations of a shortened step.
+        The step is shortened to the fraction `share` of its length. The second result has the factors that
+        convert the unknowns w of the continuation to those of the equations.
         """
         length = share * self.dt
         one = self.x[None], self.x[None], self.u[None], np.zeros((1, self.f.nm))
@@ -371,7 +379,9 @@ class StageEquations(BranchEquations):
         return Linearized(at.left[0], self.of.slope(at)[0] * by)
 
     def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the state x_k+1 and the multipliers of a step from its unknowns."""
+        """Return the next state and the multipliers of a step.
+        They are computed from the unknowns w of the step.
+        """
         at, _ = self._at(w, 1.0)
         return np.concatenate([at.q[0], at.p[0]]), at.impulse[0]
 
@@ -388,14 +398,18 @@ class StageEquations(BranchEquations):
 
 
 def _by_columns(function: ca.Function) -> ca.Function:
-    """Return the same CasADi function, with all matrix arguments and results as columns."""
+    """Return a CasADi function whose matrix arguments and results are vectors.
+    It computes the same as the given function; each vector has the entries of a matrix column by column.
+    """
     args = [ca.SX.sym("a", function.numel_in(i)) for i in range(function.n_in())]
     given = [ca.reshape(a, *function.size_in(i)) for i, a in enumerate(args)]
     return ca.Function(function.name(), args, [ca.vec(o) for o in function.call(given)], OPTIONS)
 
 
 def _sizes(f: GroupVI, X: np.ndarray) -> np.ndarray:
-    """Return the magnitudes (N, nd) of the configurations in states X (N, nx), as scales of displacements."""
+    """Return the magnitudes (N, nd) of the configurations in states X (N, nx).
+    They serve as scales of displacements.
+    """
     sizes = np.tile(f.group.natural_sizes, (len(X), 1))
     sizes[:, : f.nr] += np.abs(X[:, : f.nr])
     return sizes

@@ -84,9 +84,9 @@ class GroupStep:
         return Middle(ca.vertcat(*balance), dt * (L_q + F))
 
     def end(self, x: Any, w: Any, p: Any, impulse: Any) -> tuple[ca.SX, ca.SX]:
-        """Return the configuration and the momentum at the end of a step, from its increments w.
-        They are given by equations (4) and (5) of docs/maths/groups.md. The argument p is the momentum at the
-        start minus the constraint impulses, and `impulse` is the impulse of the forces.
+        """Return the configuration and the momentum at the end of a step.
+        They follow from the increments w by equations (4) and (5) of docs/maths/groups.md. The argument p is
+        the momentum at the start minus the constraint impulses, and `impulse` is the impulse of the forces.
         """
         nr, space = self.space.nr, self.space
         q1, p1 = [x[:nr] + w[:nr]], [part(p + impulse, 0, nr)]
@@ -101,8 +101,9 @@ class GroupStep:
     @cached_property
     def equations(self) -> tuple[ca.Function, ca.Function]:
         """CasADi functions of the equations of a step, and of their Jacobian.
-        Both have arguments (z, x, u, t, dt, parameters) with z = (increments w, multipliers). The equations
-        are the momentum balance (equation (3) of docs/maths/groups.md) and the constraints h(q_k+1) = 0.
+        The arguments of both functions are (z, x, u, t, dt, parameters) with z = (increments w, multipliers).
+        The equations are the momentum balance (equation (3) of docs/maths/groups.md) and the constraints
+        h(q_k+1) = 0.
         """
         f, nd = self.f, self.space.nd
         z, (x, u, t, dt, theta) = ca.SX.sym("z", nd + f.nm), self._context()
@@ -159,7 +160,8 @@ class GroupStep:
 
     @cached_property
     def _chord(self) -> tuple[ca.Function, ca.Function]:
-        """CasADi functions that factorize the equations of a step, and that iterate once.
+        """CasADi functions of a simplified Newton (chord) iteration for a step.
+        The first function factorizes the Newton matrix, the second computes one correction.
 
         They are (x, guess, ...) -> (start y, factors, 0 or infinity if the matrix is suspect), and
         (z, x, ..., factors) -> (g, w, impulse, multipliers, error). z is y and the memory of
@@ -210,8 +212,8 @@ class GroupStep:
         return scalars(Dh[:, place]), scalars(ends[:, place])
 
     def _placeholders(self, theta: Any) -> list[Any]:
-        """Return arguments (u, t, dt, parameters) for a function that depends on the parameters only.
-        Input, time and step length are placeholders.
+        """Return placeholder arguments for a function of the parameters only.
+        They replace the input, the time and the step length: the result is (u, t, dt, parameters).
         """
         return [ca.SX(self.f.nu, 1), 0, 1, theta]
 
@@ -334,7 +336,9 @@ class IncrementEquations(BranchEquations):
         return Linearized(residual, matrix)
 
     def end(self, found: BranchRoot) -> tuple[np.ndarray, np.ndarray]:
-        """Return the state x_k+1 and the multipliers of a step from its root."""
+        """Return the next state and the multipliers of a step.
+        They are computed from `found`, the root of the step's equations.
+        """
         f, (_, *rest) = self.f, self._args(found.w, 1.0)
         w = self.dt * found.w
         impulse = self.of.impulse(self.x, w, *rest[1:])

@@ -45,8 +45,9 @@ MOST = 8  # stages
 
 
 class GroupVI(GroupQuantities):
-    """Variational integrator of a mechanism, whose attitudes are unit quaternions without singularities.
-    One stage is the midpoint rule; more stages have higher order.
+    """Variational integrator of a mechanism whose attitudes are unit quaternions.
+    Unlike Euler angles, unit quaternions have no singular attitudes. An integrator with one stage is the
+    midpoint rule; more stages have higher order.
 
     Three consecutive rotations (`vioc.free`, `spherical`, or three frames that `charts` finds) are one
     element of SO(3); other joints are treated as in `MidpointVI`.
@@ -207,8 +208,8 @@ class GroupVI(GroupQuantities):
 
     @shared
     def turning(self) -> np.ndarray:
-        """Mask of the rates (nd,) of rotations, and of angles that enter the equations nonlinearly.
-        An angle is nonlinear if momenta, forces or constraints depend on it nonlinearly.
+        """Mask (nd,) of the rotations, and of the angles with nonlinear terms.
+        An angle has nonlinear terms if momenta, forces or constraints depend on it nonlinearly.
         """
         bends = bending_variables(self.group.lagrangian)[self.group.place[: self.nr]]
         joints = [self.unit(n) == "rad" and bool(m) for n, m in zip(self.others, bends, strict=True)]
@@ -271,7 +272,8 @@ class GroupVI(GroupQuantities):
         u: Any = None,
         **named: float,
     ) -> np.ndarray:
-        """Return the state, with quaternions and momenta, of a given configuration and velocity.
+        """Return the state of a given configuration and velocity.
+        The state contains quaternions and momenta.
 
         Parameters
         ----------

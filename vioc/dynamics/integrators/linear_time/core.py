@@ -78,7 +78,9 @@ def _library() -> ctypes.CDLL:
 
 
 def contraction(solver: str) -> float:
-    """Return the largest ratio of successive corrections at which a solver accepts a root."""
+    """Return the largest ratio of successive corrections for an accepted root.
+    The solver, given by its name, rejects a root if the norms of its corrections decrease more slowly.
+    """
     return CONTRACTION_OF_MASS if solver == "riqn" else CONTRACTION
 
 
@@ -202,7 +204,8 @@ class LinearTimeCore:
         residual: float = -1.0,
     ):
         """Compute a rollout up to the first step that does not converge.
-        Returned are the states, inputs, errors and numbers of residual evaluations of its steps.
+        The results are the states, the inputs, and, for each step, the error and the number of residual
+        evaluations.
 
         Parameters
         ----------
@@ -247,7 +250,9 @@ class LinearTimeCore:
         return states[:done], applied[:done], errors[:seen], evaluations[:seen]
 
     def history(self, x: np.ndarray, u: np.ndarray, t: float, dt: float, limit: int) -> np.ndarray:
-        """Return the 2-norms of the residual at the iterates of a step from state x, at most `limit`."""
+        """Return the residual norms at the iterates of a step from state x.
+        The norms are 2-norms. The solver makes at most `limit` iterations.
+        """
         x, u = (np.ascontiguousarray(a, float) for a in (x, u))
         state, norms = np.empty(self.f.nx), np.empty(limit)
         options = self._options(-1.0, limit)
@@ -259,9 +264,9 @@ class LinearTimeCore:
         return norms[:n]
 
     def jacobian(self, q0: np.ndarray, q1: np.ndarray, dt: float) -> np.ndarray:
-        """Return the Newton matrix K = -D2(D1 L_d + F-) (nd, nd) of a step from q0 to q1.
-        It is the negative derivative of the momentum balance by the next configuration. K contains the
-        kinetic part and joint damping only ([L] Algorithm 4).
+        """Return the Newton matrix K (nd, nd) of a step from q0 to q1.
+        It is the negative derivative of the momentum balance with respect to the next configuration. K
+        contains the terms of the kinetic energy and of joint damping only ([L] Algorithm 4).
         """
         q0, q1 = (np.ascontiguousarray(q, float) for q in (q0, q1))
         K = np.empty((self.f.nd, self.f.nd))
@@ -312,14 +317,14 @@ class LinearTimeProgram(Program):
 
 
 def _plain(force: Any) -> bool:
-    """Return whether a force is an input that acts on a single variable with gain 1."""
+    """Return whether a force is an input that acts on a single joint with gain 1."""
     return type(force) is JointForce and force.gain == 1.0
 
 
 def _aligned(link: Link) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Return the pose of a frame whose z axis is the axis of a link's joint, and the motion of this joint.
-    The results are the frame's rotation and origin in the link's frame, and the rotation about z and
-    translation along z per unit of the joint variable.
+    """Return a frame whose z axis is the axis of a link's joint.
+    The results are the rotation and the origin of this frame in the link's frame, and the rotation about z
+    and the translation along z per unit of the joint variable.
     """
     v, w = np.array(link.Sv, float), np.array(link.Sw, float)
     turn = float(np.linalg.norm(w))

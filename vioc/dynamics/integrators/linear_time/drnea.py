@@ -75,8 +75,8 @@ class Bodies:
     # -- Algorithm 2 ------------------------------------------------------------------------------
 
     def displacements(self, start: Sequence[Place], end: Sequence[Place]) -> list[Twist | None]:
-        """Return the twist that moves each link from its start pose to its end pose in a step.
-        It is None for massless links.
+        """Return the twists that move all links from their start to their end poses.
+        The poses are those at the start and at the end of a step. The result is None for massless links.
 
         The twists are X_i = log D_i, D_i = X_start^-1 D_parent X_end ([L] (19)).
         """
@@ -114,8 +114,9 @@ class Bodies:
         return result
 
     def slots(self, q0: Sequence[Any], q1: Sequence[Any], h: Any) -> tuple[list[Any], list[Any]]:
-        """Return the derivatives D1 T_d and D2 T_d of the kinetic part T_d of the discrete action.
-        They are the derivatives by the configurations q0 and q1 at the ends of a step, in the order of q.
+        """Return the derivatives D1 T_d and D2 T_d of the kinetic part of the action.
+        T_d is the contribution of the kinetic energy to the discrete action of a step. The derivatives are
+        those with respect to the configurations q0 and q1 at the start and at the end of the step.
         """
         start, end = self.places(q0), self.places(q1)
         mu, nu = self.impulses(self.displacements(start, end), h)
@@ -124,8 +125,9 @@ class Bodies:
     # -- Algorithm 4, and its inverse -------------------------------------------------------------
 
     def derivatives(self, X: Sequence[Twist | None], h: Any) -> list[SpatialMatrix]:
-        """Return the derivatives of the links' momenta by small motions of their end poses.
-        They are zero for massless links.
+        """Return the derivatives of the momenta of all links in a step.
+        They are derivatives with respect to small motions of the links' poses at the end of the step, and
+        zero for massless links.
 
         Each is M_i = d mu_i / d eta_i, with the momentum mu_i and the motion eta_i.
         """
@@ -154,8 +156,9 @@ class Bodies:
         return ArticulatedInverse.of_masses(self.links, places, self.nd, diagonal, h)
 
     def jacobian(self, start: Sequence[Place], end: Sequence[Place], h: Any) -> list[list[Any]]:
-        """Return the kinetic part of a step's Newton matrix (nd, nq) as rows, in time O(n^2).
-        It is -D2 D1 T_d, for the kinetic part T_d of the discrete action ([L] Algorithm 4).
+        """Return the kinetic part of the Newton matrix (nd, nq) of a step as rows.
+        It is -D2 D1 T_d, where T_d is the kinetic part of the discrete action ([L] Algorithm 4). The
+        computation takes time O(n^2) for n bodies.
         """
         M = self.derivatives(self.displacements(start, end), h)
         columns: list[list[Any]] = [[0.0] * self.nq for _ in range(self.nq)]
@@ -178,8 +181,9 @@ def _body(link: Link) -> tuple[Any, Vector, Matrix]:
 
 @vec.inlined
 def _moved(above: Place, start: Place, end: Place) -> Place:
-    """Return the displacement of a link in a step, relative to its start pose.
-    The argument `above` is the displacement of the parent link.
+    """Return the displacement of a link in a step, in the axes of its start pose.
+    The argument `above` is the displacement of the parent link. `start` and `end` are the poses of the link
+    in its parent at the start and at the end of the step.
 
     The displacement is D = X_start^-1 D_parent X_end ([L] (19)).
     """
@@ -192,7 +196,8 @@ def _moved(above: Place, start: Place, end: Place) -> Place:
 @vec.inlined
 def _displaced(above: Place, start: Place, end: Place) -> tuple[Place, Twist]:
     """Return the displacement of a link in a step, and its logarithm, a twist.
-    The argument `above` is the displacement of the parent link.
+    The argument `above` is the displacement of the parent link. `start` and `end` are the poses of the link
+    in its parent at the start and at the end of the step.
     """
     D = _moved(above, start, end)
     return D, se3.logarithm(*D)
@@ -206,8 +211,9 @@ def momentum(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> Wr
 
 @vec.inlined
 def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> tuple[Wrench, Wrench]:
-    """Return the momentum of a body at the start and at the end of a step with twist X.
-    They are dlog_X^T G X / h and dlog_-X^T G X / h, with the inertia G and the step length h.
+    """Return the momentum of a body at the start and at the end of a step.
+    With the twist X of the body in the step, the inertia G and the step length h, they are dlog_X^T G X / h
+    and dlog_-X^T G X / h.
     """
     P = momentum(mass, moment, inertia, X, h)
     return se3.dlog_transposed(X, P), se3.dlog_transposed(X, P, -1.0)
@@ -215,9 +221,9 @@ def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> t
 
 @vec.inlined
 def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wrench]:
-    """Return the generalized force on a link's joint, and the sum of wrenches on the parent link.
-    P is the wrench on the link, S its screw axis and `above` the previous sum on the parent link, to which P
-    is added.
+    """Return the generalized force on a link's joint, and a sum of wrenches.
+    The sum is that of the wrenches on the parent link: `above`, the sum over links visited before, plus P.
+    Here P is the wrench on the link, and S is the screw axis of its joint.
     """
     up = carried(place, P)
     return paired(S, P), (vec.add(above[0], up[0]), vec.add(above[1], up[1]))
@@ -225,7 +231,8 @@ def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wr
 
 @vec.inlined
 def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> SpatialMatrix:
-    """Return the derivative of a body's momentum by a small motion of its end pose in a step.
+    """Return the derivative of a body's momentum in a step.
+    It is the derivative with respect to a small motion of the body's pose at the end of the step.
 
     It is M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X.
     """
@@ -251,7 +258,7 @@ def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) ->
 
 @vec.inlined
 def _momentum_change(M: SpatialMatrix, V: Twist) -> Wrench:
-    """Return the product of a spatial matrix and a twist, a wrench."""
+    """Return the product of a spatial matrix M and a twist V, which is a wrench."""
     return (
         vec.add(vec.apply(M.a, V[0]), vec.apply(M.b, V[1])),
         vec.add(vec.apply(M.c, V[0]), vec.apply(M.d, V[1])),

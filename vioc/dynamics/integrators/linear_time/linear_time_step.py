@@ -50,9 +50,10 @@ class StepGraphs:
 
     @cached_property
     def slots(self) -> ca.Function:
-        """CasADi function of both derivatives of the kinetic part T_d of the discrete action.
-        Its arguments and results are (q_k, q_k+1, dt, parameters) -> D1 T_d, D2 T_d (nd,), the derivatives by
-        q_k and q_k+1, by the discrete recursive Newton-Euler algorithm.
+        """CasADi function of both derivatives of the kinetic part of the action.
+        Its arguments and results are (q_k, q_k+1, dt, parameters) -> D1 T_d, D2 T_d (nd,), the derivatives of
+        the kinetic part T_d of the discrete action with respect to q_k and q_k+1. The discrete recursive
+        Newton-Euler algorithm computes them.
         """
         nq, nd = self.f.nq, self.f.nd
         q0, q1, dt = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq), ca.SX.sym("dt")
@@ -80,8 +81,8 @@ class StepGraphs:
 
     @cached_property
     def force_slope(self) -> ca.Function:
-        """CasADi function of the derivative dF/dv (nd, nd) of the forces by the dynamic velocities.
-        Its arguments are (q, v, u, t, parameters).
+        """CasADi function of the derivative dF/dv (nd, nd) of the forces F.
+        Here v are the velocities of the dynamic variables. The arguments are (q, v, u, t, parameters).
         """
         lag, nd = self.f.lagrangian, self.f.nd
         return lag.function("force_slope", [ca.jacobian(lag.F, lag.graph.v_vector)[:nd, :nd]])
@@ -106,9 +107,9 @@ class StepGraphs:
 
     @cached_property
     def newton_matrix(self) -> ca.Function:
-        """CasADi function of the Newton matrix K (nd, nd) of a step, by [L] Algorithm 4.
-        Its arguments are (q_k, q_k+1, u, t, dt, parameters). K = -D2(p_k + D1 L_d + F-) is the negative
-        derivative of the momentum balance by q_k+1.
+        """CasADi function of the Newton matrix K (nd, nd), by [L] Algorithm 4.
+        Its arguments are (q_k, q_k+1, u, t, dt, parameters) of a step. K is the negative derivative of the
+        momentum balance p_k + D1 L_d + F- with respect to q_k+1.
         """
         f, nd = self.f, self.f.nd
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
@@ -121,15 +122,18 @@ class StepGraphs:
         return ca.Function("newton_matrix", [q0, q1, u, t, dt, theta], [K])
 
     def damping(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> list[Any]:
-        """Return the diagonal terms that velocity-dependent forces add to the Newton matrix of a step."""
+        """Return the diagonal of the part of the Newton matrix due to damping.
+        Forces that depend on velocities add this part to the Newton matrix of a step.
+        """
         slope = scalars(self.force_slope(q0, (q1 - q0) / dt, u, t + dt / 2, theta))
         return [vec.times(-0.5, slope[i][i]) for i in range(self.f.nd)]
 
     def inverse(
         self, solver: str, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any
     ) -> SparseLU | ArticulatedInverse:
-        """Return a solver of linear systems K dq = b with the Newton matrix K of a step.
-        K is evaluated at q1, or for the solver RIQN with the inertias at q0.
+        """Return a solver of linear systems K dq = b with the Newton matrix K.
+        K is evaluated at the end configuration q1 of a step. For the method RIQN, the inertias in K are those
+        at the start configuration q0.
         """
         if solver == "dense":
             return SparseLU(scalars(self.newton_matrix(q0, q1, u, t, dt, theta)))

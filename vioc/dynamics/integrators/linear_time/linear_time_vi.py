@@ -188,8 +188,8 @@ class LinearTimeVI(MechanicalMap):
 
     @shared
     def _authors_start(self) -> Evaluator:
-        """Evaluator of the initial momentum as the authors of [L] define it, for ``start="authors"``.
-        It is a first-order approximation of the momentum dL/dv.
+        """Evaluator of the initial momentum as the authors of [L] define it.
+        It is used with ``start="authors"``, and is a first-order approximation of the momentum dL/dv.
 
         It is a function of (q, v, parameters, dt): S' dlog_hV^T G V at the body velocities V of (q, v), plus
         half a step's impulse of -dV/dq.

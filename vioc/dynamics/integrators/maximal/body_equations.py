@@ -31,8 +31,8 @@ from vioc.dynamics.integrators.maximal.joint_constraints import ConstraintNode
 
 
 class Held(NamedTuple):
-    """Quantities that depend on given poses, and are constant while a momentum balance is solved.
-    The unknowns of the momentum balance are velocities and impulses.
+    """Quantities that are constant while a momentum balance is solved.
+    They depend on the poses of the bodies. The unknowns of the momentum balance are velocities and impulses.
 
     Attributes
     ----------
@@ -125,9 +125,9 @@ class Assembly:
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
     def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
-        """Return the constraint values at the start or the end of a step, by group of constraints.
-        Values of loop constraints are converted to dimensionless displacements; values of joint constraints
-        remain unchanged.
+        """Return the constraint values at the start or the end of a step.
+        The result has one vector for each joint or loop constraint. Values of loop constraints are converted
+        to dimensionless displacements; values of joint constraints remain unchanged.
         """
         found = []
         for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
@@ -137,7 +137,9 @@ class Assembly:
         return found
 
     def twists(self, column: Any) -> list[Any]:
-        """Split the column of the velocities (linear and angular) of all bodies by body."""
+        """Split the velocities of all bodies into one vector for each body.
+        Each vector has the linear and the angular velocity.
+        """
         return self.on.split(column, [TWIST] * self.graph.n)
 
     def poses(self, z: Sequence[Any]) -> list[Any]:
@@ -145,12 +147,13 @@ class Assembly:
         return [self.on.call(self.graph.pose, [a])[0] for a in z]
 
     def by_group(self, column: Any) -> list[Any]:
-        """Split the column of all constraint multipliers by group of constraints."""
+        """Split the vector of all constraint multipliers by joint or loop constraint."""
         return self.on.split(column, [g.rows.size for g in self.graph.groups])
 
     def held(self, poses: list[Any], arrival: bool = False) -> Held:
-        """Evaluate the quantities that depend on given poses and are constant in one momentum balance.
-        It is the momentum balance at the end of a step if `arrival` is True, else that at its start.
+        """Evaluate quantities that are constant while a momentum balance is solved.
+        They depend on the poses of the bodies. The momentum balance is that at the end of a step if `arrival`
+        is True, else that at its start.
         """
         on, graph, theta, Z = self.on, self.graph, self.theta, self.on.stack(poses)
         G = [on.call(g.rows.held, [*(poses[i] for i in g.bodies), theta]) for g in graph.groups]
@@ -187,14 +190,17 @@ class Assembly:
     # -- momenta ----------------------------------------------------------------------------------------
 
     def momenta(self, V: Any) -> Any:
-        """Return the momenta M V (6 n,) of all bodies at velocities V, with mass matrix M."""
+        """Return the momenta M V (6 n,) of n bodies at velocities V.
+        M is the mass matrix.
+        """
         on = self.on
         each = self._each(self.graph.inertia, self.twists(V), more=[self.theta])
         return on.stack([m[0] for m in each])
 
     def kicked(self, momenta: Any, Z: Any, V: Any = None) -> Any:
-        """Return the momenta (6 n,) of all bodies plus half of the forces' impulse over a step.
-        The forces act at poses Z; forces that depend on velocities act only if velocities V are given.
+        """Return the momenta (6 n,) of all bodies plus half of the forces' impulse.
+        The impulse is that over a whole step. The forces act at the poses Z; forces that depend on velocities
+        are included only if velocities V are given.
         """
         terms = [(momenta, PLUS), (self.on.call(self.graph.still, [Z, *self._environment])[0], PLUS)]
         if V is not None and self.graph.coupled:
@@ -202,8 +208,8 @@ class Assembly:
         return self.on.sum(terms)
 
     def landed(self, V: Any, Z: Any) -> Any:
-        """Return the momenta (6 n,) of all bodies at the end of a step, without constraint impulses.
-        V are the velocities of the step, Z the poses at its end.
+        """Return the momenta (6 n,) of all bodies at the end of a step.
+        Constraint impulses are not included. V are the velocities during the step, Z the poses at its end.
         """
         own = self._each(self.graph.landing, self.twists(V), more=[self.dt, self.theta])
         return self.kicked(self.on.stack([p[0] for p in own]), Z, V)
@@ -216,8 +222,9 @@ class Assembly:
     # -- the two ends of a step -------------------------------------------------------------------------
 
     def leave(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the momentum balance at the start of a step, and the constraints at its end.
-        V are the velocities of the step, `base` the momenta that `kicked` returns without V.
+        """Return the momentum balance at the start of a step.
+        The result also has the constraint values at the end of the step. V are the velocities during the
+        step, and `base` the momenta that the method `kicked` returns without velocities.
         """
         on, graph = self.on, self.graph
         own, more = self.twists(V), [self.dt, self.theta]
@@ -241,8 +248,9 @@ class Assembly:
         )
 
     def arrive(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the momentum balance and the constraints on velocities at the end of a step.
-        V are the velocities at the end and `base` the momenta from which they follow.
+        """Return the momentum balance at the end of a step.
+        The result also has the rates of the constraints. V are the velocities at the end of the step, and
+        `base` the momenta from which they follow.
         """
         on, graph = self.on, self.graph
         own = self.twists(V)
@@ -257,30 +265,38 @@ class Assembly:
         return BodyBalance(own, rest, held.D, values, H, [], closing, K, [])
 
     def at(self, V: Any, base: Any, held: Held) -> BodyBalance:
-        """Return the momentum balance and constraints at one end of a step, at velocities V.
-        It is the end for which the constant quantities `held` were evaluated.
+        """Return the momentum balance at the start or the end of a step.
+        The velocities are V. The constant quantities `held` determine whether it is the balance at the start
+        or at the end.
         """
         return self.arrive(V, base, held) if held.D else self.leave(V, base, held)
 
     # -- contacts -----------------------------------------------------------------------------------------
 
     def speeds(self, at: BodyBalance, held: Held) -> list[list[Any]]:
-        """Return, for each contact, its Jacobians, its gap velocity and the velocities of its bodies."""
+        """Return the Jacobians and velocities of each contact.
+        For each contact, the list has the Jacobians of gap and slip, the gap velocity, and the velocities of
+        the bodies in contact.
+        """
         return [
             [*J, a, *(at.V[i] for i in t.bodies)]
             for t, J, a in zip(self.graph.touches, held.J, at.gaps, strict=True)
         ]
 
     def begun(self, at: BodyBalance, held: Held, speed: Any, goal: Any) -> Any:
-        """Return initial contact variables for the interior-point method, inside their cones."""
+        """Return initial contact variables for the interior-point method.
+        The values are inside the cones of the contact laws.
+        """
         touches = zip(self.graph.touches, self.speeds(at, held), held.data, strict=True)
         return self.on.stack([self.on.call(t.geometry.begun, [*s, speed, goal, d])[0] for t, s, d in touches])
 
     def pushed(
         self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return the contact impulses on the bodies, and residuals, complementarity products and multipliers.
-        All are evaluated at the contact variables y.
+        """Return the impulses of all contacts on the bodies, and the residuals.
+        The residuals are those of the contact laws. Impulses and residuals are evaluated at the contact
+        variables y. The results also include the complementarity products and the multipliers of the
+        contacts.
         """
         touches = zip(self.graph.touches, self.speeds(at, held), y, held.data, strict=True)
         found = [self.on.call(t.geometry.pushed, [*s, own, goal, d]) for t, s, own, d in touches]
@@ -290,8 +306,9 @@ class Assembly:
     def lawful(
         self, at: BodyBalance, held: Held, p: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return the contact impulses on the bodies and the residuals of the contact laws.
-        Both are expressions of the multipliers p of the contacts; kappa is the barrier parameter.
+        """Return the impulses of all contacts on the bodies, and the residuals.
+        The residuals are those of the contact laws. Impulses and residuals are expressions of the contact
+        multipliers p and the barrier parameter kappa.
         """
         touches = zip(self.graph.touches, held.J, at.gaps, p, held.data, strict=True)
         found = [
@@ -300,8 +317,8 @@ class Assembly:
         return [f[0] for f in found], [f[1] for f in found]
 
     def worked(self, at: BodyBalance, base: Any) -> Any:
-        """Return the kinetic energy that impulses add at the start of a step, and twice the kinetic energy.
-        The impulses are those of constraints and contacts.
+        """Return the kinetic energy that impulses add, and twice the kinetic energy.
+        The impulses are those of constraints and contacts at the start of a step.
         """
         each = zip(at.V, self.twists(base), at.rest, strict=True)
         return self.on.sum([(self.on.call(self.graph.work, [*own])[0], PLUS) for own in each])
@@ -309,8 +326,9 @@ class Assembly:
     def relaxed(
         self, at: BodyBalance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return the contact impulses on the bodies, and the residuals of the smooth contact laws.
-        Both follow from the variables y of the contacts and the barrier parameter kappa.
+        """Return the impulses of all contacts on the bodies, and smooth residuals.
+        The residuals are those of smooth contact laws with the barrier parameter kappa. Impulses and
+        residuals are expressions of the contact variables y.
 
         The variables y are those of the module `laws`. `gaps` has the gap velocity of each contact, scaled by
         a fraction, and the fraction.
@@ -323,8 +341,8 @@ class Assembly:
         return [f[0] for f in found], [f[1] for f in found]
 
     def impulses(self, at: BodyBalance, held: Held, kappa: Any) -> Any:
-        """Return the multipliers that satisfy the contact laws at the velocities of a balance.
-        The barrier parameter is kappa.
+        """Return the contact multipliers that satisfy the contact laws.
+        The velocities are those of the momentum balance `at`, and kappa is the barrier parameter.
         """
         touches = zip(self.graph.touches, held.J, at.gaps, held.data, strict=True)
         return self.on.stack(
@@ -336,7 +354,9 @@ class Assembly:
     def left(
         self, at: BodyBalance, held: Held, multipliers: Any, pushes: Sequence[list[Any]] = ()
     ) -> list[Any]:
-        """Return the residual of each body's momentum balance, which includes all impulses."""
+        """Return the residuals of the momentum balances of all bodies.
+        They include the impulses of constraints and contacts.
+        """
         terms: list[Terms] = [[(r, PLUS)] for r in at.rest]
         for group, G, own in zip(self.graph.groups, held.G, multipliers, strict=True):
             for i, impulse in zip(group.bodies, self.on.call(group.rows.impulse, [*G, own]), strict=True):
@@ -349,7 +369,8 @@ class Assembly:
     def system(
         self, at: BodyBalance, held: Held, left: Sequence[Any], y: Sequence[Any] = (), goal: Any = None
     ) -> tuple[Blocks, list[Terms]]:
-        """Return the blocks and the right-hand sides of the Newton system of one momentum balance.
+        """Return the matrix and the right-hand side of a Newton system as blocks.
+        The system is that of the momentum balance at the start or the end of a step.
 
         y are the contact variables; goal has the barrier parameter and the selection of the friction limit.
         """
@@ -371,14 +392,17 @@ class Assembly:
         return F, rhs
 
     def _touching(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
-        """Return, for each contact, the arguments of the function that eliminates its variables."""
+        """Return the arguments with which each contact's variables are eliminated.
+        They are the arguments of the CasADi function `Geometry.condensed`.
+        """
         touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
 
     def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintNode, G: list, H: list, g: Any) -> None:
-        """Add the constraint equations of a joint, with weights, to the momentum balances of its bodies.
-        This is done for a joint whose child body lacks inertia about an axis. The blocks F and the right-hand
-        sides `rhs` are those of the Newton system.
+        """Add the constraint equations of a joint to momentum balances.
+        The equations are multiplied by weights and added to the momentum balances of the joint's bodies. This
+        is done for a joint whose child body lacks inertia about an axis. The dictionary F has the blocks of
+        the matrix of the Newton system, and `rhs` its right-hand sides.
         """
         weight = self.graph.weight(group, [h.sparsity() for h in H])
         outputs = iter(self.on.call(weight, [*G, *H, g, self.dt]))
@@ -389,7 +413,9 @@ class Assembly:
 
     @staticmethod
     def _spread(F: Blocks, rhs: list[Terms], bodies: tuple[int, ...], condensed: list[Any]) -> None:
-        """Add the terms of one contact, whose own variables are eliminated, to the Newton system."""
+        """Add the terms of one contact to the Newton system of the bodies.
+        The terms `condensed` remain after elimination of the contact's variables.
+        """
         outputs = iter(condensed)
         for i in bodies:
             rhs[i].append((next(outputs), PLUS))
@@ -397,21 +423,25 @@ class Assembly:
             F.setdefault((i, j), []).append((next(outputs), PLUS))
 
     def expanded(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any, dV: Sequence[Any]) -> Any:
-        """Return the changes of the contact variables from the changes dV of the bodies' velocities."""
+        """Return the changes of the contact variables in a Newton step.
+        They follow from the changes dV of the velocities of the bodies.
+        """
         touches = zip(self.graph.touches, self._touching(at, held, y, goal), strict=True)
         changes = [[*args, *(dV[i] for i in t.bodies)] for t, args in touches]
         pairs = zip(self.graph.touches, changes, strict=True)
         return self.on.stack([self.on.call(t.geometry.expanded, args)[0] for t, args in pairs])
 
     def solved(self, F: Blocks, rhs: list[Terms]) -> tuple[list[Any], list[Any]]:
-        """Solve the Newton system for the changes of velocities and multipliers."""
+        """Return the changes of velocities and multipliers in a Newton step.
+        They solve the Newton system with the matrix blocks F and the right-hand sides `rhs`.
+        """
         x = self.graph.elimination.solve(self.on, F, rhs)
         return x[: self.graph.n], x[self.graph.n :]
 
     def project(self, held: Held, momenta: Any) -> tuple[Any, Any]:
-        """Return the velocities that satisfy the constraints, from momenta, and the multipliers.
-        Velocities nu (6 n,) and multipliers mu solve M nu = momenta - G' mu, G nu = 0, with mass matrix M and
-        constraint Jacobian G.
+        """Return the velocities that satisfy the constraints, and their multipliers.
+        The velocities nu (6 n,) and multipliers mu solve M nu = momenta - G' mu, G nu = 0, with mass matrix M
+        and constraint Jacobian G.
         """
         there = self.arrive(self.on.constant([0.0] * (TWIST * self.graph.n)), momenta, held)
         nu, mu = self.solved(*self.system(there, held, there.rest))
@@ -423,7 +453,8 @@ class Assembly:
         return not all(group.joint for group in self.graph.groups)
 
     def undetermined(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return 0 if the configuration at the end of a step determines the velocities there, else infinity.
+        """Return 0 if the final configuration of a step determines the velocities.
+        Otherwise, near a singular position of the constraints, return infinity.
 
         The velocities are those at the end of a step, `multipliers` the impulses there by groups. Branches of
         the constraints cross at singular positions. If the angle between gradients is below about sqrt(e), a
@@ -444,9 +475,9 @@ class Assembly:
         return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return constants in place of the energies at a step's end, so that the solver accepts them.
-        The solver tests whether impulses add kinetic energy. The last entry of the result is that of
-        `undetermined`.
+        """Return constants in place of energies, and a test of the final position.
+        The solver tests whether impulses add kinetic energy; the constants pass this test at the end of a
+        step. The last entry is the result of the method `undetermined`.
 
         The constants are 0 and 1 in place of the energies of `End.work`.
         """

@@ -143,12 +143,12 @@ class BodyQuantities:
 
     @cached_property
     def still(self) -> Assembly:
-        """Step equations with which the velocities of a state are projected onto the constraints."""
+        """Equations by which the velocities of a state are projected onto constraints."""
         return Assembly(self.f.graph, None, None, 1.0, self.f.symbols.parameters)
 
     def friction(self, touch: Touch) -> ca.SX:
-        """Return the friction coefficient of a contact, or the largest force of dry friction.
-        The coefficient is 1 for a contact without friction.
+        """Return the friction coefficient of a contact.
+        For dry friction, return the largest friction force; for a contact without friction, return 1.
         """
         return self._placed(touch)[-1][-1] if touch.cone.friction else ca.SX(1)
 
@@ -163,8 +163,8 @@ class BodyQuantities:
 
     @cached_property
     def velocities(self) -> ca.SX:
-        """Velocities (6 n,) of all bodies in a state, projected onto the constraints.
-        A step removes the components of the state's velocities that violate the constraints.
+        """Velocities (6 n,) of n bodies in a state, projected onto the constraints.
+        The projection removes components that violate the constraints, as a step does.
         """
         held = self.still.held(self.poses, arrival=True)
         return self.still.project(held, self.still.momenta(self.f.symbols.x[STATE * self.f.graph.n :]))[0]
@@ -197,7 +197,7 @@ class BodyQuantities:
 
     @cached_property
     def variations(self) -> ca.Function:
-        """CasADi function of the constraint Jacobian (rows, 6 n), from state and parameters.
+        """CasADi function of the constraint Jacobian (constraints, 6 n) of n bodies.
 
         Its arguments are state and parameters.
 

@@ -46,7 +46,9 @@ def pose_rates(Z: Any, V: Any, i: int = 0) -> list[Any]:
 
 
 def split(n: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Split states x of n bodies into positions (..., n, 3), quaternions (..., n, 4), twists (..., 6 n)."""
+    """Split states of n bodies into positions, quaternions and velocities.
+    For states x (..., 13 n) the results have the shapes (..., n, 3), (..., n, 4) and (..., 6 n).
+    """
     x = np.asarray(x, float)
     poses = x[..., : STATE * n].reshape(*x.shape[:-1], n, STATE)
     return poses[..., :3], poses[..., 3:], x[..., STATE * n :]
@@ -65,14 +67,16 @@ class BodySpace(StateSpace):
         rot.check_units(split(self._n, x)[1], what, [f"for the body {b!r}" for b in self._bodies])
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """Return the error (..., 12 n) of state x1 from state x0; its rotations have angles of at most pi."""
+        """Return the displacement (..., 12 n) from state x0 to state x1.
+        Its rotation vectors have lengths of at most pi.
+        """
         (p0, q0, V0), (p1, q1, V1) = split(self._n, x0), split(self._n, x1)
         phi = rot.logarithm(rot.product(q0 * [1, -1, -1, -1], q1))
         poses = np.concatenate([p1 - p0, phi], axis=-1)
         return np.concatenate([poses.reshape(*poses.shape[:-2], TWIST * self._n), V1 - V0], axis=-1)
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """Return the state that differs from x by the error dx."""
+        """Return the state that results from the state x by a displacement dx."""
         p, q, V = split(self._n, x)
         dx = np.asarray(dx, float)
         e = dx[..., : TWIST * self._n].reshape(*dx.shape[:-1], self._n, TWIST)
@@ -81,8 +85,8 @@ class BodySpace(StateSpace):
         return np.concatenate([poses.reshape(*poses.shape[:-2], -1), V + dx[..., TWIST * self._n :]], axis=-1)
 
     def retract_expression(self, x: ca.SX, dx: ca.SX) -> ca.SX:
-        """Return the state that differs from x by the error dx, as an expression.
-        It is exact to second order in dx.
+        """Return the state that results from the state x by a small displacement dx.
+        The result is an expression, exact to second order in dx.
         """
         parts = []
         for i in range(self._n):
@@ -93,7 +97,7 @@ class BodySpace(StateSpace):
         return ca.vertcat(*parts, x[STATE * self._n :] + dx[TWIST * self._n :])
 
     def difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
-        """Return the error of state x1 from state x0, as an expression."""
+        """Return the displacement from state x0 to state x1 as an expression."""
         rows = []
         for i in range(self._n):
             a, b = x0[STATE * i : STATE * i + STATE], x1[STATE * i : STATE * i + STATE]

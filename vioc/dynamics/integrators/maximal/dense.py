@@ -119,7 +119,7 @@ class DenseStep(ContactStep):
 
     @property
     def nowhere(self) -> np.ndarray:
-        """Placeholder for the numerical data of contact points of polytopes, used if none touch."""
+        """Data that replace those of the contact points of polytopes if none touch."""
         return np.tile(OFF, len(self._graph.places))
 
     def leaving(self, x, u, t: float, dt: float, theta, places=None) -> EndProblem:
@@ -157,7 +157,7 @@ class DenseStep(ContactStep):
     def _held(
         self, solver: InteriorPoint, x, u, t: float, dt: float, theta, places, guess: np.ndarray | None
     ) -> Step:
-        """Solve a step whose contact points between boxes and hulls, `places`, are given."""
+        """Solve a step with the contact points `places` between boxes and hulls."""
         leaving = self.leaving(x, u, t, dt, theta, places)
         gone = solver.solve_end(leaving if guess is None else leaving._replace(guess=guess))
         if not gone.error <= solver.tolerance:

@@ -68,10 +68,10 @@ class Geometry:
         self.closing = ca.Function("closing", [a, *N, *V], [speed], OPTIONS)
 
     def lawful(self, J: list, a: Any, V: list, p: Any, kappa: Any, data: Any) -> tuple[list, Any]:
-        """Return the impulses of a contact on its bodies, and the residual of the contact law.
-        Both follow from the multipliers p. J are the Jacobians of gap and slip, a is the gap velocity, V are
-        the velocities of the bodies, kappa is the barrier parameter, and `data` are numbers such as points
-        and radii.
+        """Return the impulses of a contact on its bodies, and the residual.
+        The residual is that of the contact law. Impulses and residual are expressions of the contact
+        multipliers p. J are the Jacobians of gap and slip, a is the gap velocity, V are the velocities of the
+        bodies, kappa is the barrier parameter, and `data` are numbers such as points and radii.
         """
         law = self.cone.law(p, self._speeds(J, a, V), kappa, self._mu(data))
         return [j.T @ p[: j.shape[0]] for j in J], law
@@ -79,10 +79,10 @@ class Geometry:
     def relaxed(
         self, J: list, a: Any, V: list, y: Any, kappa: Any, data: Any, share: Any
     ) -> tuple[list, Any]:
-        """Return the impulses of a contact on its bodies, and the residuals of the contact law.
-        The contact law consists of smooth equations of the variables y. J are the Jacobians of gap and slip,
-        a is the gap velocity times `share`, V are the velocities of the bodies, kappa is the barrier
-        parameter, and `data` are numbers such as points and radii.
+        """Return the impulses of a contact on its bodies, and the residuals.
+        The residuals are those of the contact law, which has smooth equations of the variables y. J are the
+        Jacobians of gap and slip, a is the gap velocity times the factor `share`, V are the velocities of the
+        bodies, kappa is the barrier parameter, and `data` are numbers such as points and radii.
 
         The variables y are those of the module `laws`.
         """
@@ -91,18 +91,21 @@ class Geometry:
         return [j.T @ push for j in J], law
 
     def multipliers(self, y: Any, data: Any) -> Any:
-        """Return the multipliers of a contact from its variables y, such as gap velocity and impulses."""
+        """Return the multipliers of a contact from the variables y of its smooth law.
+        These variables are, for example, the gap velocity and the impulses.
+        """
         return self.law.multipliers(y, self._mu(data))
 
     def started(self, J: list, a: Any, V: list, speed: Any, kappa: Any, data: Any, share: Any) -> Any:
-        """Return initial values of a contact's variables, such as gap velocity and impulses.
-        The values are within the bounds of the variables.
+        """Return initial values for the variables of a contact's smooth law.
+        These variables are, for example, the gap velocity and the impulses. The values are inside the bounds
+        of the variables.
         """
         return self.law.start(self._speeds(J, a, V), speed, kappa, self._mu(data), share)
 
     def held_by(self, J: list, a: Any, V: list, kappa: Any, data: Any) -> Any:
-        """Return the multipliers that satisfy the contact law at given velocities of the bodies.
-        The barrier parameter is kappa.
+        """Return the contact multipliers that satisfy the contact law.
+        The velocities V of the bodies are prescribed, and kappa is the barrier parameter.
         """
         return self.cone.lawful(self._speeds(J, a, V), kappa, self._mu(data))
 
@@ -115,7 +118,9 @@ class Geometry:
         return J, H, ca.SX.sym("a"), V, ca.SX.sym("y", self.cone.size), ca.SX.sym("goal", 2), data
 
     def _speeds(self, J: list, a: Any, V: list) -> Any:
-        """Return the gap velocity, if there is a gap, and the slip velocity of a contact: (rows,)."""
+        """Return the gap velocity and the slip velocity of a contact in one vector.
+        For dry friction, the vector contains the slip velocity only.
+        """
         lead = int(self.cone.gap)
         slip = sum((j[lead:, :] @ v for j, v in zip(J, V, strict=True)), ca.SX(self.rows - lead, 1))
         return ca.vertcat(*[a] * lead, slip)
@@ -124,7 +129,7 @@ class Geometry:
         return data[-1] if self.cone.friction else None
 
     def _law(self) -> tuple[list, list, list, Any, Any]:
-        """Return the change of a contact's variables in a Newton step as an expression.
+        """Return the change of a contact's variables in a Newton step.
         It is an expression of the changes of the gap velocity and the slip velocity.
 
         Returned are the arguments, the Jacobians J and K, the change dy of the variables, and the change dw
@@ -139,7 +144,8 @@ class Geometry:
 
     @cached_property
     def condensed(self) -> ca.Function:
-        """CasADi function of the terms that a contact adds to the Newton system of its bodies.
+        """CasADi function of the terms that a contact adds to a Newton system.
+        The Newton system is that of the momentum balances of its bodies.
 
         Its arguments and results are (J.., H.., a, V.., y, goal, data) -> J' c by body; J_i' S K_j by pair of
         bodies. The change of the impulse is c - S dw for a change dw of the speeds.
@@ -154,7 +160,8 @@ class Geometry:
 
     @cached_property
     def expanded(self) -> ca.Function:
-        """CasADi function of the changes dy of a contact's variables, from changes dV of velocities.
+        """CasADi function of the changes dy of a contact's variables.
+        They follow from the changes dV of the velocities of its bodies.
 
         Its arguments are (J.., H.., a, V.., y, goal, data, dV..).
         """
@@ -166,7 +173,8 @@ class Geometry:
 
     @cached_property
     def pushed(self) -> ca.Function:
-        """CasADi function of the impulses of a contact on its bodies, its residuals and its multipliers.
+        """CasADi function of a contact's impulses on its bodies, and of its residuals.
+        The results also include the complementarity products and the multipliers of the contact.
 
         Its arguments and results are (J.., a, V.., y, goal, data) -> impulses by body.., residuals (speeds),
         products, multipliers.
@@ -183,7 +191,8 @@ class Geometry:
 
     @cached_property
     def begun(self) -> ca.Function:
-        """CasADi function of initial contact variables for the interior-point method, inside their cones.
+        """CasADi function of initial contact variables for the interior-point method.
+        The values are inside the cone of the contact law.
 
         Its arguments are (J.., a, V.., speed, goal, data).
         """
@@ -195,8 +204,8 @@ class Geometry:
 
 def opened(s: Any, smoothing: Any, stride: Any) -> Any:
     """Return the largest speed at which a gap may close at the end of a step.
-    It is a function of s, the gap divided by the step length. The argument `stride` is the unit of the gap, 1
-    rad or a length of the mechanism, divided by the step length.
+    The argument s is the gap divided by the step length. The argument `stride` is the unit of the gap, 1 rad
+    or a length of the mechanism, divided by the step length.
 
     At rest the first term alone balances the contact forces; the second makes open gaps inactive.
     """
@@ -205,9 +214,9 @@ def opened(s: Any, smoothing: Any, stride: Any) -> Any:
 
 
 def opened_share(s: Any, closing: Any, smoothing: Any, stride: Any) -> tuple[Any, Any]:
-    """Return the gap velocity of a contact at the end of a step times a scale factor, and the factor.
-    The gap velocity is `closing`, the rate of the gap at the end, plus the speed that the function `opened`
-    returns for s, the gap divided by the step length.
+    """Return a scaled gap velocity at the end of a step, and the scale factor.
+    The gap velocity is `closing`, the rate of the gap at the end of the step, plus the speed that the
+    function `opened` returns for s, the gap divided by the step length.
 
     The scale factor, a fraction, keeps both values of the order of s, the gap divided by the step length, and
     1.

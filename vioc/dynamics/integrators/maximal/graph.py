@@ -89,9 +89,9 @@ class StepGraph:
         return ca.Function("pose", [z], [ca.vertcat(z[:3], *(e for row in R for e in row))], OPTIONS)
 
     def _of_body(self, name: str, i: int, sizes: dict[str, int], outputs: Any) -> ca.Function:
-        """Return a CasADi function of body i, which all bodies of equal inertia share.
-        Its arguments are symbols with the given names and sizes, then the parameters. The Python function
-        `outputs` builds the results from mass, inertia matrix and these symbols.
+        """Return a CasADi function of body i, shared by all bodies of equal inertia.
+        Its arguments are symbols with the names and dimensions in `sizes`, then the parameters. The Python
+        function `outputs` builds the results from the mass, the inertia matrix and these symbols.
         """
         (mass, *J), key = self._numbers(self.bodies[i])
 
@@ -125,9 +125,9 @@ class StepGraph:
         return self._of_body("stopped", i, {"V": TWIST, "base": TWIST}, outputs)
 
     def landing(self, i: int) -> ca.Function:
-        """Return the CasADi function of the momentum D2 L_d (6,) of a body at the end of a step.
-        Its arguments are (V, dt, parameters). D2 L_d is the derivative of the discrete Lagrangian by the end
-        pose.
+        """Return the CasADi function of the momentum D2 L_d (6,) of a body.
+        D2 L_d is the derivative of the discrete Lagrangian of a step with respect to the pose at the end of
+        the step. The arguments of the function are (V, dt, parameters), with the twist V.
         """
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, dt: ca.SX) -> list:
@@ -136,7 +136,7 @@ class StepGraph:
         return self._of_body("landing", i, {"V": TWIST, "dt": 1}, outputs)
 
     def departure(self, i: int) -> ca.Function:
-        """Return the CasADi function of a body's momentum balance at the start of a step.
+        """Return the CasADi function of body i's momentum balance at a step's start.
 
         Its arguments and results are (V, pose, base, dt, parameters) -> base + D1 L_d, derivative of -D1 L_d
         by V, next pose, T with phi = T dw. D1 L_d is the derivative of the discrete Lagrangian by the start
@@ -197,9 +197,10 @@ class StepGraph:
 
     @cached_property
     def undetermined(self) -> ca.Function:
-        """CasADi function that tests whether the configuration at a step's end determines the velocities.
-        The result is 0 if it does, else infinity. The first argument is the sum of the squared impulses of
-        all single constraints; the second is the sum of the squared total constraint impulses on the bodies.
+        """CasADi function that tests whether a configuration determines velocities.
+        The test is made at the end of a step. The result is 0 if the configuration determines the velocities,
+        else infinity. The first argument is the sum of the squared impulses of all single constraints; the
+        second is the sum of the squared total constraint impulses on the bodies.
         """
         single, sums = ca.SX.sym("single"), ca.SX.sym("sums")
         suspect = ca.if_else(self.sine**2 * single <= sums, 0.0, ca.inf)
@@ -244,7 +245,7 @@ class StepGraph:
 
     @cached_property
     def scales(self) -> np.ndarray:
-        """Masses and moments of inertia (6 n,), by which momenta are divided to become velocities."""
+        """Masses and moments of inertia (6 n,) of n bodies, as scales of momenta."""
         value, scales = self.terms.model.value, []
         for body, light in zip(self.bodies, self.light, strict=True):
             mass, *J = (value(v) for v in self._numbers(body)[0])
@@ -265,9 +266,10 @@ class StepGraph:
         return max((float(m.max() / m.min()) for m in of_groups), default=1.0)
 
     def by_length(self, G: np.ndarray) -> np.ndarray:
-        """Return the constraint Jacobian (rows, 6 n) with rotations converted to displacements.
-        Rotations count as displacements at the radius of gyration. Masses do not enter, so that different
-        masses do not make constraints look dependent.
+        """Return the constraint Jacobian (constraints, 6 n) for displacements only.
+        In the argument G, half of the columns belong to rotation vectors. These columns are divided by the
+        radii of gyration of the bodies, so that rotations count as displacements. The masses of the bodies do
+        not affect the result.
         """
         return G / np.repeat(np.stack([np.ones_like(self.radii), self.radii], axis=1), 3, axis=1).ravel()
 
@@ -284,12 +286,15 @@ class StepGraph:
 
     @property
     def pose_sizes(self) -> np.ndarray:
-        """Natural units of the poses (12 n,): a length for positions, 1 for entries of rotation matrices."""
+        """Natural units (12 n,) of the poses of n bodies.
+        They are a length for positions, and 1 for the entries of rotation matrices.
+        """
         return np.tile(np.repeat([self.natural.length, 1.0], [3, POSE - 3]), self.n)
 
     def _joint_units(self, group: ConstraintNode, length: float) -> np.ndarray:
-        """Return the unit of each constraint value in a group: a length of the mechanism or 1 rad.
-        For a loop constraint the result is 1, because `ConstraintFunctions.landed_off` converts its values.
+        """Return the unit of each constraint value of a joint.
+        It is a length of the mechanism, or 1 rad. For a loop constraint it is 1, because the function
+        `landed_off` makes its values dimensionless.
         """
         moves = np.zeros(group.rows.size, bool)
         if group.joint:
@@ -299,10 +304,9 @@ class StepGraph:
         return np.where(moves, length, 1.0)
 
     def gradients(self, G: np.ndarray) -> np.ndarray:
-        """Return divisors (rows,) that convert constraint values to dimensionless displacements.
-        For a joint they are 1 rad or a length of the mechanism. For another constraint they are the norms of
-        its gradients, the rows of the constraint Jacobian G (rows, 6 n), as in
-        `ConstraintFunctions.landed_off`.
+        """Return divisors that make constraint values dimensionless displacements.
+        For a joint they are 1 rad or a length of the mechanism. For a loop constraint they are the norms of
+        the constraint gradients, the rows of the Jacobian G (constraints, 6 n), in natural units.
         """
         length = np.linalg.norm(G * self.natural.sizes, axis=1)
         joint = np.repeat([g.joint for g in self.groups], [g.rows.size for g in self.groups])
@@ -326,9 +330,10 @@ class StepGraph:
         return bool(np.abs(sum(G)).max() > 1e-9 * (1 + np.abs(G).max()))
 
     def eliminated(self, functions: Elimination | None = None) -> Elimination:
-        """Return the block elimination of bodies and constraints, in order from leaves to root.
-        Each joint follows its body; each loop precedes the body where its branches meet. Without joints,
-        bodies with the fewest neighbours come first.
+        """Return the block elimination of the Newton system of bodies and constraints.
+        The order of elimination is from the leaves of the tree of bodies to its root. Each joint follows its
+        child body; each loop constraint precedes the body where the branches of the loop meet. Without
+        constraints, bodies with the fewest neighbours come first.
         """
         model, joints = self.terms.model, {}
         before: dict[int, list[int]] = {}
@@ -356,8 +361,9 @@ class StepGraph:
 
     @cached_property
     def still(self) -> ca.Function:
-        """CasADi function of half a step's impulses (6 n,) of forces independent of velocity.
-        Its arguments are (poses, u, t, dt, parameters).
+        """CasADi function of half of the impulses (6 n,) of forces over a step.
+        The forces are those that do not depend on velocities. The arguments are (poses, u, t, dt,
+        parameters).
         """
         g, dt = self.terms, ca.SX.sym("dt")
         impulses = ca.densify(0.5 * dt * g.wrenches[0])
@@ -365,8 +371,8 @@ class StepGraph:
 
     @cached_property
     def moving(self) -> ca.Function:
-        """CasADi function of half a step's impulses (6 n,) of velocity-dependent forces.
-        Its arguments are (poses, twists, u, t, dt, parameters).
+        """CasADi function of half of the impulses (6 n,) of velocity-dependent forces.
+        The impulses are those over a step. The arguments are (poses, twists, u, t, dt, parameters).
         """
         g, dt = self.terms, ca.SX.sym("dt")
         args = [g.poses, g.twists, g.u_vector, g.t, dt, g.parameters]
@@ -374,8 +380,10 @@ class StepGraph:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """CasADi function of the derivatives of velocity-dependent forces' impulses by twists.
-        The arguments are those of `moving`; the results are blocks, one for each pair of bodies in `coupled`.
+        """CasADi function of the derivatives of the results of `moving`.
+        These results are impulses of velocity-dependent forces; the derivatives are those with respect to the
+        twists of the bodies. The arguments are those of `moving`. There is one matrix for each pair of bodies
+        in `coupled`.
         """
         g, dt = self.terms, ca.SX.sym("dt")
         blocks = [
@@ -390,14 +398,16 @@ class StepGraph:
 
     @cached_property
     def coupled(self) -> list[tuple[int, int]]:
-        """Pairs of bodies that velocity-dependent forces couple."""
+        """Pairs of bodies whose momentum balances velocity-dependent forces couple."""
         rows, columns = self._slope.sparsity().get_triplet()
         return sorted({(r // TWIST, c // TWIST) for r, c in zip(rows, columns, strict=True)})
 
     # -- contacts -----------------------------------------------------------------------------------------
 
     def numbers(self, touch: Touch) -> ca.DM | ca.Function:
-        """Return the numerical data of a contact, or a function that computes the data from parameters."""
+        """Return the numerical data of a contact, or a function of the parameters.
+        The function computes the data, such as points and radii, from the parameters.
+        """
         return self._once(("numbers", touch.name), lambda: self._numbers_of(touch))
 
     def _numbers_of(self, touch: Touch) -> ca.DM | ca.Function:
@@ -408,7 +418,9 @@ class StepGraph:
         return self._once(("data", str(values)), lambda: ca.Function("data", args, [values], OPTIONS))
 
     def selected(self, active: np.ndarray) -> StepGraph:
-        """Return the graph of the same mechanism with only those contacts whose indices are `active`."""
+        """Return the graph of the same mechanism with fewer contacts.
+        The graph contains only those contacts whose indices are in `active`.
+        """
         _ = self.coupled, self.features
         twin = object.__new__(StepGraph)
         twin.__dict__.update(self.__dict__)
@@ -440,15 +452,16 @@ class StepGraph:
     # -- bodies without inertia ---------------------------------------------------------------------------
 
     def weighs(self, group: ConstraintNode) -> bool:
-        """Return whether a joint's constraint equations are added to the momentum balances of its bodies.
-        They are added, with weights, if the child body lacks inertia about an axis.
+        """Return whether a joint's constraints are also added to momentum balances.
+        They are added, with weights, to the momentum balances of the joint's bodies if the child body lacks
+        inertia about an axis.
         """
         return group.joint and self.light[group.bodies[-1]]
 
     def weight(self, group: ConstraintNode, patterns: list[ca.Sparsity]) -> ca.Function:
-        """Return the CasADi function of the terms that a joint adds to the momentum balances of its bodies.
-        The terms are its constraint equations, with weights. They are used if the child body of the joint
-        lacks inertia about an axis.
+        """Return the CasADi function of terms that a joint adds to momentum balances.
+        The terms are the constraint equations of the joint, with weights. They are added to the momentum
+        balances of the joint's bodies if the child body lacks inertia about an axis.
 
         Its arguments and results are (G' by body.., H by body.., g, dt) -> for each body i -G_i' K g, then
         G_i' K H_k for each body k. G and H are derivatives of the constraint values g, K contains the

@@ -66,7 +66,9 @@ class JointConstraints:
 
     @property
     def kind(self) -> str:
-        """Common name of the joint, such as revolute, or its numbers of free directions and axes."""
+        """Name of the joint's type, such as revolute.
+        For a joint without a common name, it states the numbers of free directions and axes.
+        """
         key = len(self.directions), len(self.axes)
         return KINDS.get(key, f"{key[0]} directions, {key[1]} axes")
 
@@ -77,8 +79,8 @@ class JointConstraints:
 
     @property
     def normals(self) -> np.ndarray:
-        """Orthonormal directions (rows, 3) in which the joint prevents translation.
-        They are orthogonal to the free directions.
+        """Orthonormal directions (m, 3) in which the joint prevents translation.
+        They are orthogonal to the directions in which the joint is free.
         """
         free = np.reshape(self.directions, (-1, 3))
         if not len(free):
@@ -107,9 +109,10 @@ class JointConstraints:
     # -- constraint rows ---------------------------------------------------------------------------
 
     def constraint(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]):
-        """Return the constraint values at poses of the bodies a and b, and their derivatives.
-        They are the values g and, as rows, the derivatives of g by displacements and rotation vectors (dx,
-        phi) of a and of b.
+        """Return the constraint values at poses of two bodies, with derivatives.
+        The poses are those of the bodies a and b. The derivatives of the values g are those with respect to
+        the displacements and rotation vectors (dx, phi) of a and of b. They are lists with one row for each
+        value.
         """
         (xa, Ra), (xb, Rb) = a, b
         (x1, R1, p1), (x2, R2, p2) = (xa, Ra, self.at_a), (xb, Rb, self.at_b)
@@ -151,8 +154,9 @@ class JointConstraints:
         return [vec.dot(tuple(t), local) for t in dual]
 
     def angles(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> list[Any]:
-        """Return the rotational coordinates of the joint at the poses of the bodies a and b.
-        Each is an angle in (-pi, pi], divided by the joint's rotation per unit of the coordinate.
+        """Return the rotational coordinates of the joint at poses of bodies a and b.
+        Each coordinate is an angle in (-pi, pi], divided by the joint's rotation angle per unit of the
+        coordinate.
         """
         turns = self._turns(a, b)
         return [t / rate if rate != 1.0 else t for t, rate in zip(turns, self.rates, strict=True)]
@@ -195,8 +199,9 @@ class JointConstraints:
 
 
 def _about(axis: np.ndarray, arm: np.ndarray, D: Matrix, image: Any) -> Any:
-    """Return the angle of the rotation about `axis` that turns the vector `arm` to its image under D.
-    The function `image` returns components of a vector's image under the rotation D.
+    """Return the angle by which a rotation D turns a vector about an axis.
+    It is the angle about `axis` from the vector `arm` to the image of `arm` under D, both projected onto the
+    plane normal to the axis. The function `image` computes components of this image.
     """
     e1 = arm - (arm @ axis) * axis
     e1 = e1 / np.linalg.norm(e1)
@@ -215,8 +220,8 @@ def across(axis: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _aligned(rows: np.ndarray) -> np.ndarray:
-    """Return coordinate axes that span the same space as the rows of a matrix, if possible.
-    Coordinate axes make the code of the constraints sparser. Otherwise the rows are returned.
+    """Return coordinate axes that span the same space as the rows of a matrix.
+    If there are no such axes, return the rows. Coordinate axes make the code of the constraints sparser.
     """
     projector = rows.T @ rows
     if np.abs(projector - np.diag(np.diag(projector))).max() < 1e-14:
@@ -228,7 +233,8 @@ def _aligned(rows: np.ndarray) -> np.ndarray:
 
 
 class ConstraintFunctions:
-    """CasADi functions of a group of constraints; groups with equal constraints share them.
+    """CasADi functions of a joint or of loop constraints between the same bodies.
+    Constraints with equal equations share one object.
 
     Parameters
     ----------
@@ -241,8 +247,9 @@ class ConstraintFunctions:
 
     @staticmethod
     def of_joint(joint: JointConstraints, count: int, theta: ca.SX) -> ConstraintFunctions:
-        """Return the CasADi functions of a joint between two bodies, or between a body and the world.
-        The number of bodies is `count`; the parameters are `theta`.
+        """Return the CasADi functions of the constraints of a joint.
+        The joint connects two bodies (`count` is 2), or a body and the world (`count` is 1). The parameters
+        are `theta`.
         """
         Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
         places = [unpack_pose(z) for z in Z]
@@ -256,13 +263,16 @@ class ConstraintFunctions:
 
     @cached_property
     def held(self) -> ca.Function:
-        """CasADi function of the constraint Jacobian of each body at given poses, transposed to (6, rows)."""
+        """CasADi function of the transposed constraint Jacobian (6, m) of each body.
+        Here m is the number of constraint values. The arguments are the poses of the bodies.
+        """
         args = self._arguments()
         return ca.Function("held", args, [ca.sparsify(g.T) for g in self.function.call(args)[1:]], OPTIONS)
 
     @cached_property
     def landed(self) -> ca.Function:
-        """CasADi function of the constraint values at the end of a step, and derivatives by twists.
+        """CasADi function of constraint values at the end of a step, with derivatives.
+        The derivatives are those with respect to the twists of the bodies during the step.
 
         Its arguments and results are (next poses.., T.., dt, parameters) -> g, H by body, where T maps
         changes of angular velocities to rotation vectors.
@@ -275,8 +285,9 @@ class ConstraintFunctions:
 
     @cached_property
     def swept(self) -> ca.Function:
-        """CasADi function of the constraint rates at a step's end, multiplied by dt, with their Jacobians.
-        The Jacobians are those by the twists of the bodies.
+        """CasADi function of constraint rates times the step length, with Jacobians.
+        The rates are those at the end of a step. The Jacobians are derivatives with respect to the twists of
+        the bodies there.
 
         Its arguments and results are (G' by body.., twists.., dt) -> dt G V (rows,), dt G by body, for twists
         V and constraint Jacobian G.
@@ -289,7 +300,8 @@ class ConstraintFunctions:
 
     @cached_property
     def landed_off(self) -> ca.Function:
-        """CasADi function that converts constraint values at the end of a step to displacements.
+        """CasADi function that makes constraint values dimensionless displacements.
+        The values are those at the end of a step.
 
         Its arguments and results are (g, H by body.., length, dt) -> g in natural units, each value divided
         by the length of its gradient.
@@ -298,7 +310,9 @@ class ConstraintFunctions:
 
     @cached_property
     def swept_off(self) -> ca.Function:
-        """CasADi function that converts constraint rates times the step length to displacements."""
+        """CasADi function that makes constraint rates dimensionless displacements.
+        The rates are those at the end of a step, multiplied by the step length.
+        """
         return self._off(self.swept)
 
     def _off(self, of: ca.Function) -> ca.Function:
@@ -311,14 +325,17 @@ class ConstraintFunctions:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """CasADi function of the impulses on the bodies, from constraint Jacobians and multipliers."""
+        """CasADi function of the impulses of the constraints on the bodies.
+        The arguments are the transposed constraint Jacobians of the bodies, and the multipliers.
+        """
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam = ca.SX.sym("lambda", self.size)
         return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held], OPTIONS)
 
     @cached_property
     def impulses(self) -> ca.Function:
-        """CasADi function of the sum of the squared impulses of single constraints, (N s)^2.
+        """CasADi function of the sum of the squared impulses of constraints, (N s)^2.
+        The impulse of each single constraint on each body is squared before summation.
 
         Its arguments are (G' by body.., multipliers, radii of gyration), for constraint Jacobians G.
         """

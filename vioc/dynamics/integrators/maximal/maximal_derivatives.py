@@ -41,7 +41,8 @@ class MaximalDerivatives:
 
     @cached_property
     def equations(self) -> tuple:
-        """Symbols and expressions of the equations at the start and at the end of a step.
+        """CasADi symbols and expressions of the equations of a step.
+        They are the equations at the start and at the end of the step.
 
         The symbols are (x, x_next, u, w, n, t, dt, theta, places), then errors e, equations R and S, next
         error X and guesses of impulses. R determines w = (V, multipliers) at the start, S then n =
@@ -79,7 +80,9 @@ class MaximalDerivatives:
         return (x, x1, u, w, m, t, dt, theta, places), e, R, S, X, guesses
 
     def _stacked(self, E: Assembly, at: BodyBalance, held: Held, multipliers: ca.SX) -> ca.SX:
-        """Return the residuals of momentum balances, constraints and contact laws in one column."""
+        """Return the residuals of momentum balances, constraints and contact laws.
+        They are stacked in one vector.
+        """
         graph = self.f.graph
         own = E.on.split(multipliers, [len(graph.names), *(len(t.multipliers) for t in graph.touches)])
         pushes, laws = E.lawful(at, held, own[1:], self.f.barrier)
@@ -148,7 +151,9 @@ class MaximalDerivatives:
         return Evaluator(ca.Function("guesses", list(args), outputs))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the unknowns (N, nw) at the start and at the end of solved steps, and contact points."""
+        """Return the unknowns of solved steps, and their contact points.
+        The unknowns (N, nw) are those at the start and those at the end of each step.
+        """
         f, at = self.f, STATE * self.f.graph.n
         t, dt = steps.t[:, None], steps.h[:, None]
         V = space.between(f.graph.n, steps.x0, steps.x1, dt)
@@ -189,9 +194,10 @@ class MaximalDerivatives:
         return self.f.interior.solve(steps.x0[i], steps.u[i], float(steps.t[i]), float(steps.h[i]), theta)
 
     def _polish(self, steps: Steps, w: np.ndarray, m: np.ndarray, theta: np.ndarray) -> None:
-        """Improve the unknowns w at the start and m at the end of solved steps by Newton's method.
-        Twists computed from states have rounding errors, and complementarity products differ slightly from
-        the barrier parameter.
+        """Improve the unknowns of solved steps by Newton's method, in place.
+        The unknowns are w at the start and m at the end of each step. The improvement is necessary because
+        twists computed from states have rounding errors, and because complementarity products differ slightly
+        from the barrier parameter.
         """
         t, dt = steps.t[:, None], steps.h[:, None]
         x0 = space.split(self.f.graph.n, steps.x0)[0].reshape(len(w), -1)
@@ -204,7 +210,9 @@ class MaximalDerivatives:
             m -= solved(S_m, S[..., None])[..., 0]
 
     def first(self, steps: Steps, theta: np.ndarray) -> First:
-        """Return the first derivatives of N solved steps by state, input and parameters."""
+        """Return the first derivatives of N solved steps.
+        They are derivatives with respect to state, input and parameters.
+        """
         f, n = self.f, self.f.graph.n
         X0, X1, U, t, dt = steps.x0, steps.x1, steps.u, steps.t[:, None], steps.h[:, None]
         with np.errstate(all="ignore"):  # steps with NaN are solved again
@@ -223,8 +231,9 @@ class MaximalDerivatives:
         return First(arguments, both, [R_w, S_w, S_m, X_w, X_m], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """Return the second derivatives of N steps by state, input and parameters, contracted with covectors.
-        Z has the covectors of the next states, and zeta those of the multipliers, one row for each step.
+        """Return second derivatives of N steps, contracted with covectors.
+        They are derivatives with respect to state, input and parameters. Z has the covectors of the next
+        states, and zeta those of the multipliers, one row for each step.
         """
         R_w, S_w, S_m, X_w, X_m = first.slopes
         n = TWIST * self.f.graph.n

@@ -95,9 +95,9 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
 def _contracting(
     dV: ca.MX, memory: ca.MX, weights: np.ndarray, sizes: ca.DM, least: ca.MX
 ) -> tuple[ca.MX, ca.MX]:
-    """Test whether the corrections of Newton's method contract so fast that its root can be accepted.
-    The last correction is dV. The vector `memory` (3,) has norms of previous corrections and the largest
-    ratio by which the test measures the contraction.
+    """Test whether the corrections of Newton's method contract fast enough.
+    If they do not, the root is not accepted. The last correction is dV. The vector `memory` (3,) has the
+    norms of the previous and of the first correction, and the largest contraction ratio so far.
 
     Returned are changes of the `memory` (3,) with opposite sign, and infinity if the corrections dV do not
     contract, else 0. The memory contains the norm of the last correction, the worst ratio and the norm of the
@@ -121,9 +121,9 @@ def _extent(graph: StepGraph, Z: ca.MX) -> ca.MX:
 
 
 def residual_norm(E: Assembly, at: BodyBalance, held: Held, multipliers: ca.MX) -> ca.MX:
-    """Return the 2-norm of the residuals of momentum balance and constraints at one end of a step.
-    The residuals are converted to dimensionless displacements, and divided by 1 + the largest dimensionless
-    coordinate.
+    """Return the 2-norm of the residuals of a momentum balance and of constraints.
+    They are those at the start or the end of a step. The residuals are converted to dimensionless
+    displacements, and the norm is divided by 1 + the largest dimensionless coordinate.
     """
     left = E.left(at, held, E.by_group(multipliers))
     graph, values = E.graph, ca.vertcat(ca.MX(0, 1), *E.off(at, bool(held.D)))

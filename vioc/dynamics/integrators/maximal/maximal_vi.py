@@ -247,8 +247,9 @@ class MaximalVI(SmoothedMap):
         return 0.5 * self.smoothing * self.mass
 
     def whole(self, leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
-        """Return the multipliers (..., nm) of a step from those at its start and at its end.
-        Impulses are added; slip speeds are those at the end.
+        """Return the multipliers (..., nm) of a whole step.
+        They follow from the multipliers `leaving` at its start and `arriving` at its end: impulses are added;
+        slip speeds are those at the end.
         """
         return np.where(self.additive, leaving, 0.0) + arriving
 
@@ -364,8 +365,9 @@ class MaximalVI(SmoothedMap):
         return np.maximum(moved / natural_length(self.system), turned)
 
     def _between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """Return states between the states `start` and `end`, along a motion that the joints allow.
-        The joint variables of each returned state are interpolated at one of the fractions `shares`.
+        """Return intermediate states of a motion from `start` to `end`.
+        The joint variables of each returned state are interpolated between those of `start` and `end`, at one
+        of the fractions `shares`.
 
         Where angles change by more than twice the rotations, as near the singular angle of three rotations,
         the bodies move straight instead.
@@ -397,7 +399,10 @@ class MaximalVI(SmoothedMap):
         return self._variations(x, self.theta)[0]
 
     def _crossings(self, run: Trajectory) -> Iterator[Crossing]:
-        """Yield contacts that a body passes through, and joint limits that an angle jumps over, in a step."""
+        """Yield contacts and joint limits that a step of a trajectory passes through.
+        A body passes through a contact, or an angle jumps over a joint limit, between the two states of the
+        step.
+        """
         yield from super()._crossings(run)
         open_at = open_from(self, run)
         for name, limits in zip(self.system.inequality_names, self.system.inequalities, strict=True):
@@ -422,8 +427,9 @@ class MaximalVI(SmoothedMap):
 
     @property
     def residual(self) -> ca.Function | None:
-        """CasADi function of the residual of a step; None for maps with contacts or joint limits.
-        The residual includes errors of the norms of the quaternions.
+        """CasADi function of the residual of a step, or None.
+        It is None for maps with contacts or joint limits. The residual includes the errors of the norms of
+        the quaternions.
         """
         return None if self.graph.touches else self._derivatives.residual
 

@@ -46,7 +46,9 @@ class Body:
 
     @property
     def periods(self) -> dict[str, float]:
-        """Period of each angle variable of the joint: the variable's change over one turn."""
+        """Period of each angle variable of the joint.
+        It is the change of the variable in one full turn.
+        """
         names = self.variables[len(self.joint.directions) :]
         return {n: 2 * np.pi / rate for n, rate in zip(names, self.joint.rates, strict=True)}
 
@@ -163,8 +165,8 @@ class BodyModel:
         return R, p
 
     def _inertia(self, cluster: _Cluster) -> tuple[Any, Vector, Matrix] | None:
-        """Return mass, centre of mass and inertia of a cluster of rigidly connected frames.
-        The result is None if the cluster has no mass.
+        """Return the mass, centre of mass and inertia of rigidly connected frames.
+        The result is None if the frames have no mass.
         """
         parts = []
         for node, R, p in cluster.members:
@@ -317,5 +319,7 @@ class BodyModel:
 
 
 def _along(direction: Any, axes: np.ndarray) -> bool:
-    """Return whether translation along a direction commutes with the rotations about given axes."""
+    """Return whether a translation commutes with the rotations about given axes.
+    The translation is along the vector `direction`.
+    """
     return len(axes) == 1 and bool(np.abs(np.cross(axes[0], np.array(direction, float))).max() < PARALLEL)

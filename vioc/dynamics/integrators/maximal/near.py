@@ -31,7 +31,7 @@ ALWAYS = 1e-3  # m, gap that is near at any velocity
 
 @dataclass
 class Selection:
-    """Compiled solver of steps with a subset of the contacts of a map.
+    """Compiled solver of steps with some of the contacts of a map.
 
     Attributes
     ----------

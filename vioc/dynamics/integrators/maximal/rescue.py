@@ -31,8 +31,8 @@ HALF_THE_DIGITS = 1 / np.sqrt(np.finfo(float).eps)  # mass ratio at which roundi
 
 
 class Departure(BranchEquations):
-    """Equations that determine the velocities of a step, for given contact impulses.
-    They serve continuation in the step length.
+    """Momentum balance of a step with prescribed contact impulses.
+    It determines the velocities during the step, and serves for continuation in the step length.
 
     At a fraction `share` of the step length, this fraction of the `impulses` (6 n,) acts, and this fraction
     of the constraint error at the start is corrected: g(Z_k+1) = (1 - share) g(Z_k).
@@ -132,7 +132,8 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
 def raise_if_singular_end(
     f: MaximalVI, G: np.ndarray, k: int, t: float, dt: float, sine: float = np.inf
 ) -> None:
-    """Raise `StepError` if the constraint gradients G are dependent at the end of step k.
+    """Raise `StepError` if constraint gradients are dependent at a step's end.
+    The gradients are the rows of G; k is the index of the step.
 
     The gradients are G (rows, 6 n) of step k. With a `sine`, the error is raised only if their smallest
     singular value is at most that.
@@ -156,7 +157,9 @@ def raise_if_singular_end(
 def check_branch(
     f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, step: Step
 ) -> float:
-    """Raise `StepError` if continuation from the state does not lead to a solved contact step.
+    """Raise `StepError` if continuation does not lead to the solution of a step.
+    The step has contacts; `step` is its solution, and the continuation increases the step length from 0 at
+    state x.
 
     The contact impulses of the solved step are given in this continuation. Return the kinetic energy that
     these impulses add, relative to the kinetic energy in the step.

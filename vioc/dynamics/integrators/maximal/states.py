@@ -150,7 +150,9 @@ class States:
 
     @cached_property
     def periods(self) -> dict[str, float]:
-        """Period of each angle variable: the variable's change over one turn."""
+        """Period of each angle variable of the mechanism.
+        It is the change of the variable in one full turn.
+        """
         return {n: period for b in self.f.graph.bodies for n, period in b.periods.items()}
 
     @cached_property

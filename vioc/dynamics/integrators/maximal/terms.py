@@ -99,7 +99,7 @@ class BodyGraph(TermGraph):
         return tuple(sorted({i // POSE for i, used in enumerate(which) if used}))
 
     def own_poses(self, bodies: tuple[int, ...]) -> list[Any]:
-        """Return the pose symbols (12,) of the given bodies."""
+        """Return the symbols (12,) of the poses of the bodies with these indices."""
         return [self.poses[POSE * i : POSE * i + POSE] for i in bodies]
 
     # -- derivatives -----------------------------------------------------------------------------------
@@ -115,11 +115,15 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def variations(self) -> ca.SX:
-        """Derivatives (12 n, 6 n) of the poses by displacements and rotation vectors of the bodies."""
+        """Derivatives (12 n, 6 n) of the poses of n bodies.
+        They are derivatives with respect to the displacements and rotation vectors of the bodies.
+        """
         return ca.jacobian(self.pose_rates, self.twists)
 
     def varied(self, value: ca.SX) -> ca.SX:
-        """Return the derivatives (rows, 6 n) of expressions by displacements and rotation vectors."""
+        """Return the derivatives (m, 6 n) of expressions `value` (m,) of the poses.
+        They are derivatives with respect to the displacements and rotation vectors of the bodies.
+        """
         return ca.mtimes(ca.jacobian(value, self.poses), self.variations)
 
     def slope(self, value: ca.SX) -> ca.SX:
@@ -133,8 +137,9 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def wrenches(self) -> tuple[ca.SX, ca.SX]:
-        """Two sums of wrenches (6 n,) on the bodies: those independent of velocity, and all others.
-        The first sum includes the wrenches of potentials.
+        """Two sums of wrenches (6 n,) on n bodies.
+        The first sum has the wrenches that do not depend on velocities, which include those of potentials.
+        The second sum has all other wrenches.
         """
         still, moving = -self.varied(self.potential).T, ca.SX(TWIST * len(self.model.bodies), 1)
         for force in self.system.forces:
@@ -155,7 +160,9 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def loops(self) -> list[tuple[tuple[int, ...], list[int]]]:
-        """Groups of constraints that act on the same bodies, as (bodies, indices of constraints)."""
+        """Groups of loop constraints that act on the same bodies.
+        Each group is a pair: the indices of its bodies, and the indices of its constraints.
+        """
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, h in enumerate(self.constraint_values):
             bodies = self.bodies_of(h)

@@ -67,7 +67,9 @@ class Touch(AnyTouch):
 
 
 def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[list[Touch], list[Pair]]:
-    """Return all contacts, joint limits and dry friction of a system, and its pairs of polytopes."""
+    """Return all contacts, joint limits and dry friction of a system.
+    The second result has the pairs of polytopes that may touch.
+    """
     found: list[Touch] = []
     pairs: list[Pair] = []
     system, length = terms.system, natural_length(terms.system)
@@ -144,8 +146,8 @@ def _contact(
 def _polytopes(
     terms: BodyGraph, name: str, item: PairContact, once: Callable, smoothing: float, unit: float, place: int
 ) -> list[Touch]:
-    """Return the possible contact points of two polytopes, each as a contact.
-    The search `features.Features` determines their data in every step.
+    """Return the possible contact points of two polytopes, each as a `Touch`.
+    The data of these contact points are determined by a search in every step.
     """
     pair, _ = joined(terms, item, item.frame1, item.frame2)
     cone, mu = cone_of(item, terms.number(item.friction))
@@ -180,7 +182,9 @@ def _pair(terms: BodyGraph, item: PairContact) -> Pair:
 
 
 def carried(terms: BodyGraph, item: Inequality, frame: str, shape: Shape) -> tuple[Shape, tuple]:
-    """Return a shape and its dimensions in the axes of the body that carries it, or of the world."""
+    """Return a shape and its dimensions in the axes of its body.
+    If the shape does not belong to a body, the axes are those of the world.
+    """
     index = terms.system.frame_index(frame)
     if index < 0:
         return shape, shape.placed(terms.number, vec.IDENTITY, vec.ZERO)
@@ -194,8 +198,9 @@ def carried(terms: BodyGraph, item: Inequality, frame: str, shape: Shape) -> tup
 
 
 def joined(terms: BodyGraph, item: Inequality, frame1: str, frame2: str) -> tuple[tuple[int, ...], bool]:
-    """Return the bodies to which two frames belong, and whether their order is swapped.
-    The parent body comes first; the world is omitted.
+    """Return the bodies to which two frames belong, and whether they are swapped.
+    The body with the smaller index comes first; the world is omitted. The bodies are swapped if the second
+    frame belongs to the first body in this order.
     """
     system, model = terms.system, terms.model
     where, bodies = f"{system.name}: {item.label()}", []
@@ -229,7 +234,7 @@ def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
 
 
 def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: float, unit: float) -> Touch:
-    """Return a joint limit, whose gap is the expression phi, as a contact.
+    """Return a joint limit as a contact whose gap is the expression phi.
     The numerical data of this contact are the parameters on which phi depends.
     """
     bodies = terms.bodies_of(phi)
@@ -248,8 +253,9 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
 
 
 def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: float, unit: float) -> Touch:
-    """Return the dry friction of a joint, or of a point on a plane, as a contact without a gap.
-    The numerical data of this contact are the parameters of the system, then the largest friction force.
+    """Return the dry friction of a joint or at a plane as a contact without gap.
+    Dry friction at a plane is that of a point of a body. The numerical data of this contact are the
+    parameters of the system, then the largest friction force.
     """
     (found,) = item.meetings(terms).values()
     if found.slip is not None:
