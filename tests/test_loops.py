@@ -152,6 +152,19 @@ def test_loops_with_delays_and_disturbances_are_what_they_are_sample_by_sample(c
             np.testing.assert_allclose(one.memory.u, other.memory.u, rtol=0, atol=1e-8)
 
 
+@pytest.mark.parametrize("kind", [kalman, ExtendedKalmanFilter])
+@pytest.mark.parametrize("wraps", [(("theta",), ()), ((), ("theta",))])
+def test_observers_of_loops_judge_angles_as_their_own_sensors(cart, kind, wraps):
+    """Plant and observer's map wrap different angles; the first estimate is a turn away."""
+    f, up, law = cart
+    plant, seen = (vioc.MidpointVI(f.system, f.dt, wrap=wrap) for wrap in wraps)
+    sensors = Measurement(seen, {"x": 1e-7, "theta": 1e-7})
+    observer = kalman(seen, up, sensors, 1e-8) if kind is kalman else kind(seen, sensors, 1e-8, P0=1e-3)
+    start = plant.state(x=0.1, theta=0.1)
+    loop = ClosedLoop(plant, law, observer, {"force": (-7.0, 5.0)})
+    assert_same(*pair(loop, start, 60, estimate=start + [0.0, 2 * np.pi, 0.0, 0.0]), 1e-9)
+
+
 def test_loops_with_measured_configurations_take_one_sample_alone(cart, monkeypatch):
     """The first: the momentum of its estimate is given, and follows from no two configurations."""
     f, _, law = cart

@@ -104,6 +104,18 @@ def test_ranks_do_not_depend_on_the_units_of_length_and_mass(kg, m, moving):
         assert report.rank == reference.rank == 8
 
 
+@pytest.mark.parametrize(("kg", "m"), [(1.0, 1.0), (1.0, 1e6), (1.0, 1e9), (1e9, 1e6), (1e-9, 1e-6)])
+@pytest.mark.parametrize("seen", ["x", "q"])
+def test_outputs_show_one_of_two_that_are_not_coupled_in_any_units(kg, m, seen):
+    """What is not seen moves by rounding alone, in natural units too."""
+    rotor = ry("q", mass=Mass(kg, (kg * m**2,) * 3))
+    f = vioc.MidpointVI(System(tx("x", mass=kg), rotor, JointForce("x", "u"), JointForce("q", "h")), 0.02)
+    still = equilibrium(f)
+    for about in still, f.rollout(still.x, still.u, steps=30):
+        assert observability(f, about, [seen]).rank == 2
+        assert controllability(f, about).rank == 4
+
+
 @pytest.mark.parametrize("mass", [1e10, 1e14])
 def test_what_an_input_moves_little_is_not_called_out_of_its_reach(mass):
     f = vioc.MidpointVI(System(tx("x", mass=mass), JointForce("x", "u")), 0.01)

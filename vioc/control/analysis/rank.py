@@ -20,6 +20,7 @@ TOLERANCE = 1e-9  # relative singular values below it count as zero
 LONGEST = 10  # doublings of the step in the staircase: up to 1024 steps
 ROUNDING = 1e-13  # relative size below which rows of a factor are rounding
 UNSETTLED = 1e-6  # modes closer to the unit circle than this do not settle by themselves
+CLEAR = 1e8  # ratio of smallest accepted to largest rejected singular value of a clear decision
 GROWTH = 1e6  # |A^p|/|A| above which longer steps hide modes that do not grow
 
 
@@ -150,15 +151,14 @@ def _clear_of_rounding(
 
     `decide` returns the subspace for matrices A (N, n, n) and B (N, n, m) of N steps. It also returns True if
     it took the motion of a state for rounding, because that of others is much larger. In unsuitable units
-    this motion may be real: it is, if in natural units no motion is so small. Else the clearer decision
-    counts.
+    this motion may be real: it is, if in natural units no motion is so small, or the decision is clear.
     """
     given, rounded = decide(A, B)
     if not rounded:
         return given
     units = natural_units(np.abs(A).max(axis=0))
     space, rounded = decide(A * units / units[:, None], B / units[:, None])
-    if rounded and _clarity(space) <= _clarity(given):
+    if rounded and _clarity(space) < min(CLEAR, _clarity(given)):
         return given
     return _completed(units[:, None] * space.basis, space)
 

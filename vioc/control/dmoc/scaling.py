@@ -158,7 +158,8 @@ class ContactUnits(NamedTuple):
     @classmethod
     def of(cls, t: Transcription, w: np.ndarray, p: np.ndarray) -> ContactUnits:
         """Return these units for a guess w and the parameters p of a program."""
-        sizes = _sizes(t, w, p)[0]
+        each = _sizes(t, w, p)
+        sizes = next((s for s in each if s.measured), each[0])
         speed = sizes.of_unit("m/s")
         assert speed is not None
         return cls(speed**2, PULL * speed / sizes.time)

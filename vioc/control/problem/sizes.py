@@ -78,6 +78,8 @@ class Sizes:
     ----------
     time : float
         The unit of time, s.
+    measured : bool
+        True if the length follows from the problem; False if there is none in it, so that 1 m is assumed.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Sizes:
         # without lengths: those implied by speeds, then by forces
         found = self._lengths(told)
         length = max(extent, found[0]) or found[1] or found[2] / 4 or 1.0  # from rest to rest
+        self.measured = bool(max(extent, *found))
         self._mass, self._length, self.time = power(self._mass), power(length), power(self.time)
         self._shares = self._inertias(body, known) if single else {}
 
