@@ -257,8 +257,8 @@ def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
 
 
 def _price(program: SeparableProgram, w: np.ndarray, p: np.ndarray, of_w: np.ndarray) -> float:
-    """Return the unit of the scaled cost, from the cost's gradient at the guess.
-    It is the power of 1000 in which the gradient is between 1 and 1000.
+    """Return the unit by which the cost is divided, from its gradient at the guess.
+    It is the power of 1000 for which the gradient of the divided cost is between 1 and 1000.
 
     If the gradient vanishes, the cost of variables of their sizes is used.
     """

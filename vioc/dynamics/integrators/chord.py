@@ -324,8 +324,8 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
     """Return the correction of a simplified Newton (chord) step, and its norm.
     The argument g is the proposed correction, and `memory` contains the norm of the previous one. If the norm
     of g is larger than `rounding` and larger than `most` times the previous norm, the returned correction is
-    zero and the returned norm is infinite, which ends the iteration. The last entry of the returned
-    correction updates `memory`.
+    zero and the returned norm is infinite, which ends the iteration. The returned vector contains the
+    correction, then the amount by which `memory` decreases.
 
     The memory is scaled by `TINY`, and 0 at first. It becomes negative where the iteration ends in this way.
     A correction that is not a number ends the iteration, too.

@@ -154,8 +154,9 @@ class Touches:
         return NaturalUnits(self._length, self._sizes, np.concatenate([np.ones(constraints), self._units]))
 
     def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
-        """Return, for each contact, its friction coefficient, or the largest impulse of dry friction.
-        The largest impulse is that within a step of length dt.
+        """Return one number for each contact or joint with friction.
+        It is the friction coefficient of a contact. For dry friction in a joint, whose load is given, it is
+        the largest impulse of friction in a step of length dt.
         """
         each = zip(self.all, ca.vertsplit(self.friction(theta)), strict=True)
         return [value if t.cone.gap else dt * value for t, value in each]

@@ -233,8 +233,8 @@ def _aligned(rows: np.ndarray) -> np.ndarray:
 
 
 class ConstraintFunctions:
-    """CasADi functions of a joint or of loop constraints between the same bodies.
-    Constraints with equal equations share one object.
+    """CasADi functions of the constraints by which a joint or a loop connects bodies.
+    Constraints with equal equations share one object of this class.
 
     Parameters
     ----------
