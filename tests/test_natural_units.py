@@ -8,12 +8,10 @@ from vioc import Gravity, GroupVI, JointDamping, JointForce, Mass, System, Torsi
 from vioc.compile import find_compiler
 from vioc.control import (
     Measurement,
-    controllability,
     dlqr,
     equilibrium,
     kalman,
     modes,
-    observability,
     optimize,
     quadratic,
     robust_dlqr,
@@ -24,7 +22,7 @@ from vioc.control import (
 # inside: units in which a matrix is judged are compared, whatever it was given in
 from vioc.control.analysis.circle import natural_units
 from vioc.control.feedback import MovingHorizon
-from vioc.errors import ConstraintError, OptimizationError
+from vioc.errors import ConstraintError
 from vioc.identification import Record, design, identify
 
 G = Gravity(0, 0, -9.81)
@@ -82,45 +80,6 @@ def test_inputs_reach_modes_whatever_their_units(size):
     assert not len(unstabilizable_modes(A, B)) and not len(unstabilizable_modes(A, B * 1e-9))
     apart = np.block([[A, np.zeros((2, 1))], [np.zeros((1, 2)), 2.0]])
     np.testing.assert_allclose(unstabilizable_modes(apart, np.vstack([B, [[0.0]]])), [2.0])
-
-
-@pytest.mark.parametrize(("kg", "m"), [(1.0, 1e6), (1.0, 1e9), (1e9, 1e6), (1e-9, 1e-6), (1e-6, 1e-9)])
-@pytest.mark.parametrize("moving", [False, True])
-def test_ranks_do_not_depend_on_the_units_of_length_and_mass(kg, m, moving):
-    """A cart-pole, a slide and a rotor, each with an input, and a torsion spring that none moves."""
-
-    def found(kg, m):
-        body = Mass(kg, (0.1 * kg * m**2,) * 3)
-        cart = tx("x", mass=kg)[ry("t")[tz(0.5 * m, mass=0.3 * kg)]]
-        inputs = JointForce("x", "f"), JointForce("y", "g"), JointForce("q", "h")
-        spring = TorsionalSpring("s", 3.0 * kg * m**2, 0.0)
-        free = tx("y", mass=kg), ry("q", mass=body), ry("s", mass=body)
-        f = vioc.MidpointVI(System(cart, *free, Gravity(0, 0, -9.81 * m), *inputs, spring), 0.02)
-        up = equilibrium(f, t=0.0)
-        about = f.rollout(up.x, up.u, steps=30) if moving else up
-        return controllability(f, about), observability(f, about, ["x", "y", "q"])
-
-    for report, reference in zip(found(kg, m), found(1.0, 1.0), strict=True):
-        assert report.rank == reference.rank == 8
-
-
-@pytest.mark.parametrize(("kg", "m"), [(1.0, 1.0), (1.0, 1e6), (1.0, 1e9), (1e9, 1e6), (1e-9, 1e-6)])
-@pytest.mark.parametrize("seen", ["x", "q"])
-def test_outputs_show_one_of_two_that_are_not_coupled_in_any_units(kg, m, seen):
-    """What is not seen moves by rounding alone, in natural units too."""
-    rotor = ry("q", mass=Mass(kg, (kg * m**2,) * 3))
-    f = vioc.MidpointVI(System(tx("x", mass=kg), rotor, JointForce("x", "u"), JointForce("q", "h")), 0.02)
-    still = equilibrium(f)
-    for about in still, f.rollout(still.x, still.u, steps=30):
-        assert observability(f, about, [seen]).rank == 2
-        assert controllability(f, about).rank == 4
-
-
-@pytest.mark.parametrize("mass", [1e10, 1e14])
-def test_what_an_input_moves_little_is_not_called_out_of_its_reach(mass):
-    f = vioc.MidpointVI(System(tx("x", mass=mass), JointForce("x", "u")), 0.01)
-    with pytest.raises(OptimizationError, match="the inputs hardly move, or Q hardly penalizes"):
-        dlqr(f, equilibrium(f), Q={"x": 1.0}, R=1.0)
 
 
 def test_natural_units_do_not_depend_on_those_of_the_matrix():

@@ -6,9 +6,10 @@ Maths: docs/maths/analysis.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.linalg import qr, schur
@@ -20,7 +21,6 @@ TOLERANCE = 1e-9  # relative singular values below it count as zero
 LONGEST = 10  # doublings of the step in the staircase: up to 1024 steps
 ROUNDING = 1e-13  # relative size below which rows of a factor are rounding
 UNSETTLED = 1e-6  # modes closer to the unit circle than this do not settle by themselves
-CLEAR = 1e8  # ratio of smallest accepted to largest rejected singular value of a clear decision
 GROWTH = 1e6  # |A^p|/|A| above which longer steps hide modes that do not grow
 
 
@@ -139,35 +139,6 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
     A, B = input_pair(A, B)
     if len(A) == 0:
         return Subspace(np.zeros((0, 0)), np.zeros((0, 0)), np.inf, 0.0)
-    return _clear_of_rounding(A[None], B[None], lambda a, b: _climbed(a[0], b[0], tolerance))
-
-
-def _clear_of_rounding(
-    A: np.ndarray, B: np.ndarray, decide: Callable[[np.ndarray, np.ndarray], tuple[Subspace, bool]]
-) -> Subspace:
-    """Return the controllable subspace of a system, decided by a given function.
-    If this function rejects the motion of a state as rounding, the decision is repeated with the states in
-    natural units.
-
-    `decide` returns the subspace for matrices A (N, n, n) and B (N, n, m) of N steps. It also returns True if
-    it took the motion of a state for rounding, because that of others is much larger. In unsuitable units
-    this motion may be real: it is, if in natural units no motion is so small, or the decision is clear.
-    """
-    given, rounded = decide(A, B)
-    if not rounded:
-        return given
-    units = natural_units(np.abs(A).max(axis=0))
-    space, rounded = decide(A * units / units[:, None], B / units[:, None])
-    if rounded and _clarity(space) < min(CLEAR, _clarity(given)):
-        return given
-    return _completed(units[:, None] * space.basis, space)
-
-
-def _climbed(A: np.ndarray, B: np.ndarray, tolerance: float) -> tuple[Subspace, bool]:
-    """Return the controllable subspace of the pair (A, B).
-    Return also a flag: True if the effect of the inputs on some state was so small that it was ignored as
-    rounding error.
-    """
     powers, factors = [A], [_unit_columns(B)]
     for _ in range(LONGEST):
         power, factor = (
@@ -184,7 +155,7 @@ def _climbed(A: np.ndarray, B: np.ndarray, tolerance: float) -> tuple[Subspace, 
         for M, L in zip(powers, factors, strict=True)
     )
     best = max((_stairs(M, L, tolerance) for M, L in balanced), key=_clarity)
-    return _completed((scale * moved)[:, None] * best.basis, best), bool(factors[-1][~moved].any())
+    return _completed((scale * moved)[:, None] * best.basis, best)
 
 
 def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
@@ -228,37 +199,33 @@ def reached(
     N = len(A)
     if N == 0 or len(B) != N:
         raise ValueError(f"expected N >= 1 matrices A and as many B, got {N} and {len(B)}")
+    found = []
+    for count in (1, 2, 4, 8):
+        if count <= N:
+            cuts = np.linspace(0, N, count + 1).round().astype(int)
+            found.append(_stretches(A, B, cuts, tolerance))
+    best = max(found, key=_clarity)
+    return _completed(best.basis, best)
 
-    def decide(A: np.ndarray, B: np.ndarray) -> tuple[Subspace, bool]:
-        cuts = (np.linspace(0, N, n + 1).round().astype(int) for n in (1, 2, 4, 8) if n <= N)
-        found = [_stretches(A, B, cut, tolerance) for cut in cuts]
-        best, rounded = max(found, key=lambda pair: _clarity(pair[0]))
-        return _completed(best.basis, best), rounded
 
-    return _clear_of_rounding(np.asarray(A, float), np.asarray(B, float), decide)
-
-
-def _stretches(A: np.ndarray, B: np.ndarray, cuts: np.ndarray, tolerance: float) -> tuple[Subspace, bool]:
-    """Return the subspace of final states that inputs can reach, and a flag.
-    The flag is True if the effect of the inputs on some state was so small that it was ignored as rounding
-    error. All steps between two successive indices in `cuts` are combined to one step.
+def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
+    """Return the subspace of final states that inputs can reach.
+    All steps between two successive entries of `cuts` are treated as one step.
     """
-    n = A.shape[1]
-    basis, accepted, rejected, rounded = np.zeros((n, 0)), np.inf, 0.0, False
+    n = len(A[0])
+    basis, accepted, rejected = np.zeros((n, 0)), np.inf, 0.0
     for start, stop in pairwise(cuts):
         power, factor = np.eye(n), np.zeros((n, 0))
         for k in range(start, stop):
             power = A[k] @ power
             factor = compressed(np.hstack([A[k] @ factor, B[k]]))
         moved = power @ basis
-        whole = np.hstack([factor, moved])
-        scale, there = _row_sizes(whole)
-        rounded = rounded or bool(whole[~there].any())
+        scale, there = _row_sizes(np.hstack([factor, moved]))
         parts = [M * (there / scale)[:, None] for M in (moved, factor)]
         parts = [M / (np.linalg.norm(M, 2) or 1.0) for M in parts if M.size]
         basis, kept, rejected = _range(np.hstack(parts) if parts else basis, tolerance)
         basis, accepted = _orthonormal((scale * there)[:, None] * basis), min(accepted, kept)
-    return Subspace(basis, basis[:, :0], accepted, rejected), rounded
+    return Subspace(basis, basis[:, :0], accepted, rejected)
 
 
 def compressed(L: np.ndarray) -> np.ndarray:

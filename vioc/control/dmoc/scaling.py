@@ -167,8 +167,9 @@ class ContactUnits(NamedTuple):
 
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
     """Return the typical sizes of the states and inputs of each phase.
-    The unit of time follows from the total duration of all phases. With contact, all momenta have the same
-    typical size, since one contact impulse changes many of them.
+    The unit of time follows from the total duration of all phases. With contact it is at least the time of a
+    fall, however short the motion is, and all momenta have the same typical size, since one contact impulse
+    changes many of them.
     """
     lengths = [
         float(w[at.H[0]]) if at.H is not None else phase.length_limits[0]
@@ -176,10 +177,25 @@ def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
     ]
     free = all(phase.equations.relaxed is None for phase in t.phases)
     duration = sum(phase.steps * h for phase, h in zip(t.phases, lengths, strict=True))
-    return [
-        Sizes(phase.map, eliminated.states(t, i, w, p), w[t.layouts[i].U], duration, _told(phase), free)
-        for i, phase in enumerate(t.phases)
-    ]
+
+    def over(duration: float) -> list[Sizes]:
+        return [
+            Sizes(phase.map, eliminated.states(t, i, w, p), w[t.layouts[i].U], duration, _told(phase), free)
+            for i, phase in enumerate(t.phases)
+        ]
+
+    found = over(duration)
+    if not free and (fall := max(map(_fall, found))) > duration:
+        return over(fall)
+    return found
+
+
+def _fall(sizes: Sizes) -> float:
+    """Return the time, s, of a fall from a typical height; 0 without gravity."""
+    terms = getattr(sizes.map.system, "potentials", ())
+    pulls = [[float(g.x), float(g.y), float(g.z)] for g in terms if getattr(g, "keyword", "") == "GRAVITY"]
+    size = float(np.linalg.norm(np.sum(pulls, axis=0))) if pulls else 0.0
+    return float(np.sqrt((sizes.of_unit("m") or 1.0) / size)) if size else 0.0
 
 
 def _told(phase: Phase) -> dict[str, np.ndarray]:
