@@ -176,7 +176,7 @@ def test_loops_with_measured_configurations_take_one_sample_alone(cart, monkeypa
 
 @pytest.mark.parametrize("forcing, alpha", [("symmetric", 0.5), ("left", 0.3)])
 def test_configurations_give_the_state_of_loops_with_a_prescribed_one(forcing, alpha):
-    """Of a pendulum below a prescribed pivot: without noise the estimate is the state itself."""
+    """A pendulum below a prescribed pivot: without noise the estimate is the state itself."""
     arm = vioc.tx(vioc.K("pivot"))[vioc.ry("a")[vioc.tz(-1.0, mass=1.0)]]
     shake = vioc.JointForce("a", "torque"), vioc.JointDamping("a", 0.3)
     f = vioc.MidpointVI(

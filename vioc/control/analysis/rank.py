@@ -133,8 +133,9 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
     -----
     This is Paige's staircase algorithm, by orthogonal transformations, for (A^p, [B, A B, ..., A^(p-1) B]),
     which has the same subspace for every p. In short steps a slow mechanism moves so little that couplings
-    are lost in rounding; long steps of a chain of integrators hide its length. Units of states and inputs do
-    not matter, since each state is scaled by its motion under the inputs.
+    are lost in rounding; long steps of a chain of integrators hide its length. Each state is
+    scaled by its motion under the inputs, so that units do not matter, unless the motions of two states
+    differ by a factor of 1e13: the smaller one then counts as rounding.
     """
     A, B = input_pair(A, B)
     if len(A) == 0:

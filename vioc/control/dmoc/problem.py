@@ -240,7 +240,7 @@ class Problem:
                 other = None
                 if again:
                     raw = Raw(t, outcome.w, outcome.mu, np.zeros_like(outcome.w), p, *limits, sizes)
-                    ended = solution(self, raw, outcome, History.of(log.records), stages)
+                    ended = solution(self, raw, outcome, History.of(log.records), stages, units.pull)
                     other = [part.trajectory for part in ended.phases]
                 retried = search(other, np.clip(self._start(other, t, wide), *limits), None)
                 stages += retried[2]
@@ -249,7 +249,7 @@ class Problem:
             outcome = replace(outcome, iterations=sum(s.iterations for s in stages))
             p = t.given_values(reached, units.pull)
         raw = Raw(t, outcome.w, outcome.mu, self._bounds_duals(t, outcome, p), p, *limits, sizes)
-        found = solution(self, raw, outcome, History.of(log.records), stages)
+        found = solution(self, raw, outcome, History.of(log.records), stages, units.pull)
         return finished(found, None, monitor, raise_on_failure)
 
     @staticmethod

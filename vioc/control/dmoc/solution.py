@@ -13,8 +13,8 @@ from vioc.control.dmoc.by_name import Raw, defect, duals, margin, violations
 from vioc.control.dmoc.dependence import dependent
 from vioc.control.dmoc.homotopy import Stage, reached
 from vioc.control.dmoc.phase import leap
-from vioc.control.dmoc.scaling import ContactUnits
 from vioc.control.dmoc.standing import too_close
+from vioc.control.dmoc.transcription import PULL
 from vioc.control.problem.limits import obstacles_among
 from vioc.control.problem.result import History, PhaseResult, Result, off_branch
 from vioc.control.problem.sizes import Sizes
@@ -32,9 +32,16 @@ SAME = 1e-7  # `Sizes.apart` of the ends of steps that are one root, to IPOPT's 
 
 
 def solution(
-    problem: Problem, raw: Raw, outcome: SolverOutcome, history: History, stages: Sequence[Stage] = ()
+    problem: Problem,
+    raw: Raw,
+    outcome: SolverOutcome,
+    history: History,
+    stages: Sequence[Stage] = (),
+    pull: float = PULL,
 ) -> Result:
-    """Convert the outcome of a nonlinear programming solver to a `Result`."""
+    """Convert the outcome of a nonlinear programming solver to a `Result`.
+    The acceleration `pull` is that of the program's `ContactUnits`.
+    """
     status, iterations = outcome.status, outcome.iterations
     t = raw.transcription
     cost, g = (np.asarray(v).ravel() for v in t.program.values(raw.w, raw.p))
@@ -72,7 +79,7 @@ def solution(
     if stages and outcome.status != Status.CONVERGED:
         least, own = reached(list(stages)), t.own_smoothing
         wider = f"contacts are solved at a smoothing of {least:.2g} m^2/s^2 only, the map's is {own:.2g}"
-        close = too_close(t, stages[-1].smoothing, ContactUnits.of(t, raw.w, raw.p).pull)
+        close = too_close(t, stages[-1].smoothing, pull)
         advice = (
             f"{wider if least < np.inf else 'no contacts were solved at any smoothing'}; {close or advice}"
         )

@@ -228,7 +228,7 @@ class Sampler:
         if k % of_observer or not count or (observer and not observer.holds(first, s.belief)):
             return
         estimate = (np.zeros(0), np.zeros(0)) if observer is None else (s.belief.x, observer.stored(s.belief))
-        command = s.commands[i - 1] if i else np.zeros(f.nu)  # of a first sample the law's own
+        command = s.commands[i - 1] if i else np.zeros(f.nu)  # not used at a first sample
         carry = s.x[i], *estimate, law.stored(s.memory), command
         samples = k + np.arange(count)
         seen_at = samples // of_observer
