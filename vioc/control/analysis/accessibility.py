@@ -93,12 +93,14 @@ class Accessibility:
 
     @property
     def size(self) -> int:
-        """Dimension of the constraint manifold, or of the state space without constraints."""
+        """Dimension of the constraint manifold, or of the state space.
+        It is that of the state space if the system has no constraints.
+        """
         return self.n - self.held
 
     @property
     def accessible(self) -> bool:
-        """True if the reachable set has an interior, so that its dimension is full.
+        """True if the set of reachable states has an interior.
 
         False refers only to brackets up to `degree` (see `closed`).
         """

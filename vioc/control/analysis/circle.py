@@ -16,7 +16,9 @@ KNOWN = 1e-10  # relative error of A: tolerance of steps and equilibria, cancell
 
 
 def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray:
-    """Return 1 for each eigenvalue outside the unit circle, -1 inside, 0 if uncertain.
+    """Tell on which side of the unit circle each eigenvalue of a matrix A lies.
+    The result is 1 for an eigenvalue outside the circle, -1 for one inside, and 0 if rounding errors leave
+    the side uncertain. `values` are the computed eigenvalues.
 
     Parameters
     ----------

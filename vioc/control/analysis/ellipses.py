@@ -19,9 +19,9 @@ SEEN = 1e-8  # component of an unobservable direction in the plane that counts a
 
 
 def semi_axes(structure: Structure, first: str, second: str, section: bool = False) -> np.ndarray:
-    """Return the semi-axes of the ellipse of two named errors of the state.
-    The ellipse contains the errors that inputs of energy <= 1 reach or, for observability, the errors whose
-    outputs have an energy <= 1.
+    """Return the semi-axes of an ellipse in the plane of two errors of the state.
+    For controllability, the ellipse contains the errors that inputs of energy <= 1 can produce. For
+    observability, it contains the errors whose outputs have an energy <= 1.
 
     The semi-axes are the columns of a (2, 2) array. With `section`, all other errors are 0.
 
@@ -49,11 +49,10 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return a square-root factor M of the covariance M M' of an estimation error.
-    In the observable directions `seen`, the covariance is the inverse of the observability Gramian; in all
-    other directions it is 0.
+    """Return a square-root factor M of the inverse of an observability Gramian.
+    M M' is this inverse in the observable directions `seen` (columns), and 0 in all other directions.
 
-    M is (ndx, rank). The observable errors M w, |w| <= 1, have at most unit output energy; unobservable
+    M is (ndx, rank). M M' is the covariance of the estimation error. The observable errors M w, |w| <= 1, have at most unit output energy; unobservable
     errors may be added.
 
     Parameters

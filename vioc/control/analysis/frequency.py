@@ -23,7 +23,8 @@ NEAR = np.concatenate([-(10.0 ** -np.arange(1, 5)), 10.0 ** -np.arange(4.0, 0, -
 
 @dataclass(frozen=True)
 class FrequencyResponse:
-    """Frequency response G(exp(2 pi i f dt)) of a discrete-time system.
+    """Frequency response of a discrete-time system with step length dt.
+    It is the transfer matrix G(z) at z = exp(2 pi i f dt), as a function of the frequency f.
 
     Attributes
     ----------
@@ -47,7 +48,8 @@ class FrequencyResponse:
 
     @staticmethod
     def from_matrices(A: Any, B: Any, C: Any, dt: float, *, frequencies: Any = None) -> FrequencyResponse:
-        """Return the frequency response of the system z+ = A z + B v, y = C z.
+        """Return the frequency response of the linear system z+ = A z + B v, y = C z.
+        z is the state, v the input, y the output, and dt the step length in s.
 
         dt is the step length, s. `frequencies` are those of `frequency_response`.
 
@@ -102,7 +104,10 @@ class FrequencyResponse:
     def plot(
         self, output: str | None = None, input: str | None = None, *, ax: Any = None, **scales: Any
     ) -> Any:
-        """Plot magnitude and phase of one response, or singular values; return the axes."""
+        """Plot magnitude and phase of the response of one output to one input.
+        The singular values are plotted instead if there are several outputs or inputs and neither `output`
+        nor `input` is given. Return the axes.
+        """
         return plots().plot_frequency_response(self, output, input, ax=ax, **scales)
 
     def __repr__(self) -> str:
@@ -121,7 +126,9 @@ def frequency_response(
     manifold: bool | None = None,
     gain: Any = None,
 ) -> FrequencyResponse:
-    """Return the frequency response C (zI - A)^-1 B of a map about an equilibrium.
+    """Return the frequency response of a discrete-time map about an equilibrium.
+    It is C (zI - A)^-1 B on the unit circle, where A and B are the Jacobians of the map with respect to state
+    and input, and C is that of the outputs with respect to the state.
 
     Inputs are constant over a step.
 
@@ -186,7 +193,10 @@ def transfer(A: np.ndarray, B: np.ndarray, C: np.ndarray, turns: np.ndarray) -> 
 
 
 def _grid(A: np.ndarray, dt: float) -> np.ndarray:
-    """Return frequencies in four decades up to Nyquist's, denser near resonances."""
+    """Return frequencies for a frequency response, denser near resonances.
+    They cover four decades up to the Nyquist frequency 1/(2 dt). A is the system matrix, which has the
+    resonances.
+    """
     top = 0.5 / dt
     poles = np.linalg.eigvals(A)
     peaks = np.abs(np.angle(poles[np.abs(poles) > 1e-6])) / (2 * np.pi * dt)

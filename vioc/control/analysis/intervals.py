@@ -23,7 +23,7 @@ class Interval(NamedTuple):
 
     @property
     def ball(self) -> tuple[np.ndarray, np.ndarray]:
-        """Midpoint and radius of a ball that contains the interval, including rounding."""
+        """Midpoints and radii of the intervals; the radii include rounding errors."""
         middle = 0.5 * (self.low + self.high)
         return middle, _up(np.maximum(self.high - middle, middle - self.low))
 

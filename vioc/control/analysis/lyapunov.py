@@ -1,4 +1,5 @@
-"""Levels of a Lyapunov function V = z'Pz below which a closed loop decreases V.
+"""Level sets of a Lyapunov function on which a closed loop decreases the function.
+The function is V = z'Pz, where z is the error of the state.
 
 Maths, and the meaning of "verified by sampling": docs/maths/analysis.md.
 """
@@ -69,7 +70,7 @@ class LyapunovLevel:
         return {n: float(s) for n, s in zip(self.names, span, strict=True)}
 
     def draw_error(self, rng: np.random.Generator) -> np.ndarray:
-        """Return a random error z (ndx,), uniformly distributed in the level set."""
+        """Return a random error z (ndx,) of the state, uniform in {z'Pz <= level}."""
         w = rng.standard_normal(len(self.P))
         w *= np.sqrt(self.level) * rng.uniform() ** (1 / len(w)) / np.linalg.norm(w)
         return np.linalg.solve(np.linalg.cholesky(self.P).T, w)
@@ -217,7 +218,7 @@ class _Decrease:
     def least_violation(
         self, rng: np.random.Generator, count: int, largest: float
     ) -> tuple[np.ndarray | None, float]:
-        """Search for the error with the smallest V at which V does not decrease.
+        """Search for the state error with the smallest V at which V does not decrease.
         V is the Lyapunov function of the closed loop.
 
         Returns this error and its V, or None and inf. The search starts in `count` random directions.
@@ -255,8 +256,9 @@ class _Decrease:
         self, rng: np.random.Generator, radius: float, direction: np.ndarray
     ) -> tuple[float, np.ndarray]:
         """Search by random rotations for a point near 0 where V does not decrease.
-        V is the Lyapunov function of the closed loop. The search starts from such a point, and returns the
-        radius and the direction of the nearest one.
+        V is the Lyapunov function of the closed loop. The search starts at the point radius * direction,
+        where V does not decrease either. The radius and the direction of the nearest point that was found are
+        returned.
 
         This is a (1+1) evolution strategy with decreasing step size.
         """

@@ -252,8 +252,8 @@ def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
 
 def _clarity(sizes: np.ndarray) -> float:
     """Return how clearly a threshold separates large from small singular values.
-    The result is the smallest singular value above the threshold `STILL`, divided by the largest one below
-    it, at most `CLEAR`.
+    `sizes` are the singular values, and the threshold is `STILL` times the largest of them. The result is the
+    ratio of the smallest value above the threshold to the largest value below it, at most `CLEAR`.
     """
     top = max(sizes[0], 1e-300)
     kept = sizes > STILL * top

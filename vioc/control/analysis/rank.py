@@ -101,8 +101,8 @@ class Subspace:
         return self.basis.shape[1]
 
     def eigenvalues_left(self, A: np.ndarray) -> np.ndarray:
-        """Return the eigenvalues of A that do not belong to this invariant subspace.
-        The largest magnitude is first.
+        """Return the eigenvalues of A whose modes are not in this A-invariant subspace.
+        The eigenvalue with the largest magnitude is first.
         """
         N = self.complement
         values = np.linalg.eigvals(N.T @ A @ N).astype(complex)

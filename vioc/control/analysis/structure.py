@@ -1,5 +1,5 @@
-"""Controllability and observability of maps: ranks, Gramians and directions.
-Results are given by the names of states.
+"""Controllability and observability of discrete-time maps.
+The results are ranks, Gramians, and directions in the space of state errors, with the names of the states.
 
 Maths: docs/maths/analysis.md; how to read a report: docs/analysis.md.
 """
@@ -93,12 +93,14 @@ class Structure:
 
     @property
     def size(self) -> int:
-        """Dimension of the tangent space, reduced by constraints if `manifold` is True."""
+        """Dimension of the space of state errors.
+        If `manifold` is True, only errors that satisfy the linearized constraints count.
+        """
         return self.basis.shape[1]
 
     @property
     def complete(self) -> bool:
-        """True if all directions are controllable (observable if `what` says so)."""
+        """True if all directions are controllable or, for observability, observable."""
         return self.rank == self.size
 
     @property
@@ -132,7 +134,7 @@ class Structure:
         return {n: float(s) for n, s in zip(self.names, shares, strict=True)}
 
     def combinations(self) -> list[dict[str, float]]:
-        """Return combinations of errors that are uncontrollable or unobservable.
+        """Return combinations of state errors that are uncontrollable or unobservable.
         They are linearly independent.
 
         Each has few names and a largest weight of 1, in units of `scales`. For controllability they are sums
@@ -150,7 +152,10 @@ class Structure:
         return sorted(found, key=lambda weights: self.names.index(next(iter(weights))))
 
     def directions(self) -> list[Direction]:
-        """Return all directions of the tangent space, the one with the largest gain first."""
+        """Return all directions of state errors, the one with the largest gain first.
+        The gain tells how strongly inputs move the state along a direction, or how strongly the direction
+        appears in the outputs.
+        """
         return list(self._directions)
 
     @cached_property
@@ -170,12 +175,16 @@ class Structure:
         ]
 
     def most(self, count: int = 3) -> list[Direction]:
-        """Return the `count` directions of the tangent space with the largest gains."""
+        """Return the `count` directions of state errors with the largest gains.
+        The gain tells how strongly inputs move the state along a direction, or how strongly the direction
+        appears in the outputs.
+        """
         return self._directions[:count]
 
     def least(self, count: int = 3) -> list[Direction]:
-        """Return the `count` directions of the tangent space with the smallest gains.
-        The smallest gain is first.
+        """Return the `count` directions of state errors with the smallest gains.
+        The gain tells how strongly inputs move the state along a direction, or how strongly the direction
+        appears in the outputs. The smallest gain is first.
         """
         return self._directions[::-1][:count]
 
@@ -223,15 +232,16 @@ class Structure:
         return boundary(semi_axes(self, first, second, section) * np.sqrt(level), points)
 
     def plot(self, first: str, second: str, *, level: float = 1.0, ax: Any = None) -> Any:
-        """Plot the ellipse of two state errors for energy `level`; return the axes.
-        See `ellipse`; the projection is solid, the section dashed.
+        """Plot the ellipses of two state errors for an energy `level`; return the axes.
+        The solid ellipse is the projection of the ellipsoid of all state errors to the plane of the two
+        errors. The dashed ellipse is the section of this ellipsoid with the plane.
         """
         return plots().plot_gramian(self, first, second, level=level, ax=ax)
 
     @property
     def _scaled(self) -> tuple[np.ndarray, np.ndarray]:
-        """Orthonormal bases of the tangent space, and of its uncontrollable directions.
-        For observability the latter are the unobservable directions.
+        """Orthonormal bases of all state errors, and of the uncontrollable ones.
+        For observability, the second basis is that of the unobservable errors.
 
         Errors are in units of `scales`. The first matrix Q (ndx, r) is the basis; the columns of the second,
         N (r, lost), are the uncontrollable or unobservable directions in it.
@@ -422,7 +432,9 @@ def _subspace(system: LinearSystem, A: Any, B: Any, tolerance: float) -> Subspac
 
 
 def _combination(weights: Mapping[str, float]) -> str:
-    """Return a linear combination of named errors as text, with its largest terms."""
+    """Return a linear combination of state errors as text, with its largest terms.
+    `weights` are its coefficients by the name of the state error.
+    """
     ordered = sorted(((n, w) for n, w in weights.items() if abs(w) > 1e-3), key=lambda item: -abs(item[1]))
     text = " ".join(f"{w:+.3g} {n}" for n, w in ordered[:SHOWN])
     return text + (f" ... ({len(ordered)} terms)" if len(ordered) > SHOWN else "")

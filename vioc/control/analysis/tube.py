@@ -27,8 +27,9 @@ LARGEST = 1e12  # radius, and bound of second derivatives, above which a tube di
 
 @dataclass(frozen=True)
 class Tube:
-    """Ellipsoids z'P_k z <= level_k that a closed loop provably does not leave.
-    z = difference(x_d, x) is the deviation from the trajectory.
+    """Ellipsoids about a trajectory that a closed loop provably does not leave.
+    The ellipsoid at sample k contains the states with z'P_k z <= level_k. z = difference(x_d, x) is the
+    deviation of the state x from the state x_d of the trajectory.
 
     Attributes
     ----------
@@ -53,8 +54,9 @@ class Tube:
         return np.sqrt(self.level * np.linalg.inv(self.P)[:, i, i])
 
     def value(self, k: int, x: np.ndarray) -> np.ndarray:
-        """Return z'P_k z / level_k for given states: at most 1 inside the tube.
-        z are the deviations of the states x (..., nx) from the tube's centre at sample k.
+        """Return z'P_k z / level_k for given states, which is at most 1 in the tube.
+        z is the deviation of a state, a row of x (..., nx), from the centre of the tube at sample k. P_k is
+        the matrix of the tube's ellipsoid at this sample.
         """
         z = self.map.difference(np.broadcast_to(self.x[k], np.shape(x)), x)
         return np.einsum("...i,ij,...j->...", z, self.P[k], z) / self.level[k]
@@ -134,8 +136,9 @@ def verified_tube(regulator: Any, level: float, *, disturbance: Any = 0.0, cells
 
 
 def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: float = 0.4) -> Tube:
-    """Return the largest ellipsoid z'Pz <= level that is proven invariant.
-    z is the deviation of the state from the equilibrium of a regulator.
+    """Return the largest ellipsoid about an equilibrium that is proven invariant.
+    It contains the states with z'Pz <= level, where z is the deviation of the state from the equilibrium. The
+    function computes P from the linearized closed loop.
 
     Without a disturbance all motions in it converge to the equilibrium. P solves (F/g)'P(F/g) + Q + K'RK = P,
     so it contracts by at least the factor g per step. P is not the cost-to-go, which hardly decreases in its
@@ -192,7 +195,8 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
 
 
 def _roots(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return transformations to coordinates in which ellipsoids z'Pz are balls.
+    """Return transformations to coordinates in which given ellipsoids are balls.
+    The ellipsoids are {z'Pz <= c}, with one matrix P for each sample.
 
     Returns T (N+1, n, n) with z = T w, z'Pz = |w|^2, and factors (N+1,) near 1 that bound its rounding error.
     """
@@ -215,8 +219,8 @@ def _nearly_one(A: np.ndarray, B: np.ndarray) -> float:
 
 
 class _Steps:
-    """Bounds on the error of a closed loop after one step, for each of several steps.
-    The error before a step is any error in a ball of given radius.
+    """Bounds on the state error of a closed loop after a step, for several steps.
+    Before the step, the error is in a ball of given radius, in scaled coordinates.
 
     The steps z -> z+ begin at c points: z = T w, z+ = T+ w+, |w| <= radius.
 
@@ -262,7 +266,7 @@ class _Steps:
         self.inverse = np.array([_nearly_one(a, b) for a, b in zip(self.S, T[1:], strict=True)])
 
     def after(self, k: int, r: float, curved: float) -> float:
-        """Return a bound on the norm of the scaled error after step k.
+        """Return a bound on the norm of the scaled state error after step k.
         Before the step, this norm is at most r. `curved` is a bound on the second derivatives of the step,
         which the method `curvature` returns.
 

@@ -1,1 +1,1 @@
-"""Running and terminal costs of trajectories, as expressions in a map's symbols."""
+"""Running and terminal costs of trajectories, as CasADi expressions."""

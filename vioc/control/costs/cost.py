@@ -113,7 +113,8 @@ class Family:
 
 
 class Cost:
-    """Running and terminal cost of a trajectory, written in the symbols of a map.
+    """Running and terminal cost of a trajectory, as CasADi expressions.
+    These are expressions in the CasADi symbols of a map: its state, input, multipliers and parameters.
 
     Parameters
     ----------
@@ -232,7 +233,7 @@ class Cost:
 
     def running_at(self, *args: Any) -> ca.SX:
         """Return the running cost of a step as an expression in given symbols.
-        The cost is not multiplied by the step length, even if the cost is per time.
+        The cost is not multiplied by the step length, even if it is a cost per second.
 
         The symbols are (x, u, multipliers, parameters, dt, reference). With the quantities
         `Mechanism.implicit` as a further argument, the cost is a function of these too, see `lifts`.
@@ -240,8 +241,9 @@ class Cost:
         return self._running.at_values(*args)
 
     def running_squares(self, *args: Any) -> Squares:
-        """Return the running cost as an expression in given symbols.
-        It is split into a convex function of residuals and the remaining terms.
+        """Return the running cost of a step as an expression in given symbols.
+        It is split into phi(r) and other terms, where phi is a convex function of residuals r, such as a
+        weighted sum of their squares.
         """
         return self._running.at(*args)
 
@@ -254,15 +256,16 @@ class Cost:
 
     @property
     def lifts(self) -> tuple[bool, bool]:
-        """Flags that tell if the running and the terminal cost have implicit quantities.
-        Implicit quantities (`Mechanism.implicit`) solve linear equations; velocities that follow from momenta
-        are an example.
+        """Flags that tell if the running and the terminal cost use implicit quantities.
+        Implicit quantities (`Mechanism.implicit`) are solutions of linear equations, for example velocities
+        that follow from momenta.
         """
         return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
     def terminal_squares(self, *args: Any) -> Squares:
         """Return the terminal cost as an expression in given symbols.
-        It is split into a convex function of residuals and the remaining terms.
+        It is split into phi(r) and other terms, where phi is a convex function of residuals r, such as a
+        weighted sum of their squares.
         """
         return self._terminal.at(*args)
 
@@ -318,7 +321,7 @@ class Cost:
 
     @property
     def end_program(self) -> Program:
-        """Compiled program of the terminal cost with its gradient and Hessians.
+        """Compiled function of the terminal cost with its gradient and Hessians.
 
         Its arguments are arrays (x, parameters, reference); its outputs are flat.
         """
@@ -327,7 +330,9 @@ class Cost:
     # -- along a trajectory ---------------------------------------------------------------------
 
     def step_weights(self, trajectory: Trajectory) -> np.ndarray:
-        """Return the weights (N,) of the steps in the cost: step lengths in s, or ones."""
+        """Return the factors (N,) by which the running costs of the steps are multiplied.
+        They are the step lengths in s if the cost is per time, and 1 otherwise.
+        """
         return trajectory.step_lengths if self.per_time else np.ones(len(trajectory))
 
     def value(self, trajectory: Trajectory) -> float:
@@ -440,8 +445,9 @@ class Cost:
         return path, last
 
     def unforeseen(self, slopes: Bending, foreseen: Foreseen, trajectory: Trajectory) -> float:
-        """Return the cost 1/2 e'We of the errors e of predicted nonlinear residuals.
-        An error is the actual minus the predicted residual, W the weight of the residuals.
+        """Return the cost 1/2 e'We of the errors e of predicted residuals.
+        An error is the actual value of a nonlinear residual of the cost minus its linear prediction. W is the
+        weight matrix of the residuals.
 
         It is the sum of w 1/2 (r - rho)'W (r - rho) over nonlinear residuals r and their predictions rho, the
         argument `foreseen`. `slopes` supplies W, which does not depend on the state.
@@ -457,9 +463,9 @@ class Cost:
     def beyond(
         self, slopes: Bending, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return J'We, a correction of the cost's gradient for errors e of predictions.
-        The nonlinear residuals of the cost are predicted linearly. e is the actual minus the predicted
-        residual, J the Jacobian and W the weight of the residuals.
+        """Return J'We, a correction of the cost's gradient for prediction errors e.
+        e is the actual value of the cost's nonlinear residuals after a step, minus their linear prediction. J
+        is the Jacobian of these residuals, W their weight matrix.
 
         It is J'W (r1 - r - J dz) with the nonlinear residuals r1 along the trajectory `new` after a step (dx,
         du). Shapes are (N, ndx + nu) for the stages and (ndx,) for the end; None if all residuals are linear.
@@ -533,7 +539,8 @@ def checked(f: OneStepMap, cost: Any) -> Cost:
 
 
 def _with_multipliers(lin: Linearization, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the changes of state, input and multipliers of every step in one array.
+    """Return the linearized changes of state, input and constraint multipliers.
+    They are the columns of an array with a row for each step.
 
     The state's change is an error. Returns also [C D], the derivative of the multipliers.
     """

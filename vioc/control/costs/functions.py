@@ -30,7 +30,9 @@ def described(expression: ca.SX) -> str:
 
 
 def reference_rows(symbol: ca.SX, values: Any) -> np.ndarray:
-    """Return the values of a reference over time as rows (samples, symbol's size)."""
+    """Return the values of a reference over time, with a row for each sample.
+    The number of columns is the number of entries of `symbol`, which stands for the reference in the cost.
+    """
     array = np.asarray(values, float)
     if array.ndim == 1 and symbol.numel() == 1:
         array = array[:, None]
@@ -109,13 +111,16 @@ class Slopes(NamedTuple):
     W: np.ndarray
 
     def foreseen(self, dz: np.ndarray) -> np.ndarray:
-        """Return the linear prediction r + J dz (..., n) of residuals after a step dz."""
+        """Return the linear prediction r + J dz (..., n) of residuals after a step dz.
+        r are the residuals before the step, and J is their Jacobian.
+        """
         rho: np.ndarray = self.r + self.J @ dz[..., None]
         return rho[..., 0]
 
     def unforeseen(self, rho: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return the cost 1/2 e'We of the errors e of predicted nonlinear residuals.
-        An error is the actual minus the predicted residual, W the weight of the residuals.
+        """Return the cost 1/2 e'We of the errors e of predicted residuals.
+        The errors are e = r - rho, with the actual nonlinear residuals r of the cost and their linear
+        prediction rho. W is the weight matrix of the residuals.
 
         It is 1/2 (r - rho)'W (r - rho) (...), for actual residuals r (..., n, 1) and predicted ones rho.
         """
@@ -124,9 +129,9 @@ class Slopes(NamedTuple):
         return cost
 
     def beyond(self, dz: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return J'We, a correction of the cost's gradient for errors e of predictions.
-        The nonlinear residuals of the cost are predicted linearly. e is the actual minus the predicted
-        residual, J the Jacobian and W the weight of the residuals.
+        """Return J'We, a correction of the cost's gradient for prediction errors e.
+        e is the actual value of the cost's nonlinear residuals after a step, minus their linear prediction. J
+        is the Jacobian of these residuals, W their weight matrix.
 
         It is J'W (r1 - r - J dz) (..., q) with the residuals r1 (..., n, 1), argument `r`, after the step dz.
         """
@@ -221,7 +226,8 @@ class CostPart:
 
     def at(self, *args: Any) -> Squares:
         """Return the cost as an expression in given symbols.
-        It is split into a convex function of residuals and the remaining terms.
+        It is split into phi(r) and other terms, where phi is a convex function of residuals r, such as a
+        weighted sum of their squares.
         """
         return at_arguments(self._map, self.lifted, args)
 
@@ -237,7 +243,7 @@ class CostPart:
     @cached_property
     def exact(self) -> Evaluator:
         """Function that evaluates the cost's gradient (n, 1) and exact Hessian (n, n).
-        The n variables are those of the cost: first the error of the state, then the others.
+        The n variables are the error of the state and, for a running cost, the input and the multipliers.
         """
         value = self._structure.value
         return self._evaluator(derivatives("exact", self._map, self._args, value, *self._others))
@@ -341,7 +347,8 @@ class CostPart:
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
     """Return a cost as an expression in given symbols.
-    It is split into a convex function of residuals and the remaining terms, see `Squares`.
+    It is split into phi(r) and other terms, where phi is a convex function of residuals r, such as a weighted
+    sum of their squares.
 
     `lifted` is that of `CostPart`. In the map's own symbols the result contains the same expression nodes as
     `Mechanism.implicit`.

@@ -22,7 +22,8 @@ VISITS = 100_000  # number of terms of a sum that are examined; the others are a
 
 @dataclass(frozen=True)
 class Squares:
-    """Scalar expression, split into a convex function of residuals and other terms.
+    """Scalar expression, split into phi(r) and other terms.
+    phi is a convex function of the residuals r, such as a weighted sum of their squares.
 
     Attributes
     ----------
@@ -47,7 +48,9 @@ class Squares:
 
     @staticmethod
     def convex(value: ca.SX, r: ca.SX, W: Any) -> Squares:
-        """Return a cost that consists of a given convex function of residuals.
+        """Return a cost phi(r) in split form, without other terms.
+        phi is a convex function of the residuals r, `value` is the expression of phi(r), and W the Hessian of
+        phi with respect to r.
 
         The caller must ensure W >= 0.
         """
@@ -55,8 +58,8 @@ class Squares:
 
     @staticmethod
     def of(expression: Any, by: ca.SX) -> Squares:
-        """Split a scalar expression into weighted squared residuals and other terms.
-        The residuals are functions of the variables `by`.
+        """Split a scalar expression into weighted squares of residuals and other terms.
+        The residuals depend on the symbols `by`, their weights do not.
 
         The search follows sums, differences and multiples by factors independent of
         `by`. It finds c sq(r), c r r and c r^2 / d, also of sums r, and e' W e with a constant W that is
@@ -144,8 +147,8 @@ class _Walk:
         return None
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
-        """Add a product c e, which is a term of a sum, to the terms of its kind.
-        Factors that do not depend on the variables `by` become the weight of the term.
+        """Store a product c e as a square, as a mixed product or as another term.
+        The product is a term of a sum. Factors that do not depend on the variables `by` become its weight.
         """
         factors, varying = [e], []
         while factors:
@@ -231,8 +234,8 @@ class _Walk:
         return found
 
     def _linear(self, e: ca.SX, atoms: dict[int, ca.SX]) -> dict[int, float]:
-        """Write an expression as a linear combination; return its coefficients.
-        The keys of the result are hashes of the combined expressions, which are added to the dict `atoms`.
+        """Write an expression as a linear combination of others; return the coefficients.
+        The keys of the result are hashes of these other expressions, which are added to the dict `atoms`.
 
         Constants are omitted.
         """

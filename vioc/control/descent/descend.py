@@ -107,7 +107,8 @@ def descend(
 
 def _shooting(f: OneStepMap, cost: Cost, guess: Any, x0: Any, dt: Any) -> Shooting | None:
     """Return a multiple-shooting search that starts from the guess.
-    Return None if the guess is not a curve of states, or if the map does not support it.
+    Return None if the guess is not a pair of states and inputs, or if multiple shooting does not support the
+    map or the cost.
     """
     programs = StagePrograms.of(f, cost, dt=dt) if isinstance(guess, tuple) else None
     if programs is None:

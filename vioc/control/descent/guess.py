@@ -44,7 +44,8 @@ def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
 
 
 def guess_lengths(guess: Any, dt: Any) -> Any:
-    """Return the step lengths of an optimization, or None for the map's own.
+    """Return the step lengths of an optimization.
+    Return None if the step length of the map is used.
 
     They are `dt`, or those of a guess with unequal steps. `guess` has the problem's steps, see `on_steps`.
     """
@@ -64,8 +65,9 @@ def begin(
     *,
     strict: bool,
 ) -> tuple[Trajectory, str]:
-    """Convert a guess to the first trajectory of a search; return also a text.
-    The text tells which inputs replaced the guess if the guess leads to no trajectory; otherwise it is empty.
+    """Convert a guess to the first trajectory of a search; return also a message.
+    If the guess leads to no trajectory, a rollout of its inputs or of zero inputs replaces it, and the
+    message says which one. Otherwise the message is empty.
 
     `dt` is from `guess_lengths`.
     """
@@ -92,7 +94,7 @@ def begin(
 
 
 def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
-    """Return a warning if a search ended far from the guessed curve, else ""."""
+    """Return a warning if a trajectory is far from the guessed states, else ""."""
     if not isinstance(guess, tuple):
         return ""
     X = guess_curve(f, guess)[0]
@@ -109,7 +111,9 @@ def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
 
 
 def guess_curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
-    """Check the states and inputs of a guess that begins at k = 0, and return both."""
+    """Check a guess of states and inputs, and return both as arrays.
+    The guess begins at sample k = 0.
+    """
     X, U = guess
     X = check_rows(X, "guess of states", f.state_names)
     return np.ascontiguousarray(X), np.ascontiguousarray(inputs_of(f, U, len(X) - 1, X[0]))
@@ -148,8 +152,8 @@ def _projected(
 
 @contextmanager
 def leads_nowhere() -> Iterator[None]:
-    """Context manager that converts an error of a step to an error about the guess.
-    The latter is an OptimizationError with advice for a better guess.
+    """Context manager that reports a failed step as a failure of the guess.
+    It raises an OptimizationError with advice for a better guess.
     """
     try:
         yield

@@ -157,7 +157,9 @@ class Descent:
         return max(self.tolerance * power(size / 1000), self.noise)
 
     def _measure(self, model: LocalModel, slope: float) -> None:
-        """Set scale and rounding error of the cost, from the model at the first iterate."""
+        """Store the scale and the rounding error of the cost.
+        Both are computed from the model at the first iterate.
+        """
         e, run = model.expansion, self.run
         x, u = np.abs(run.x).max(axis=0), np.abs(run.u).max(axis=0, initial=0.0)
         x = x if len(x) == self.map.ndx else np.full(self.map.ndx, x.max(initial=0.0))
@@ -166,7 +168,9 @@ class Descent:
         self.begun = max(abs(self.value), -slope)
 
     def _short(self, aim: DescentDirection) -> bool:
-        """Return True if a direction's predicted reduction is below tolerance or rounding."""
+        """Return True if a direction promises only a negligible reduction of the cost.
+        The predicted reduction is then below the tolerance or below the rounding error of the cost.
+        """
         return -aim.slope <= max(self._least, ROUNDING * abs(self.value))
 
     def _advance(self, model: LocalModel, last: bool) -> None:

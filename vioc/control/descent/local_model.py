@@ -99,7 +99,10 @@ class LocalModel:
         return self._newton
 
     def _diagonal(self, of_x: np.ndarray, of_u: np.ndarray) -> Hessian:
-        """Return a diagonal Hessian with given entries, times the weights of the steps."""
+        """Return a diagonal Hessian of the quadratic model.
+        `of_x` and `of_u` are its diagonal entries for state and input. In each step they are multiplied by
+        the weight of this step in the cost.
+        """
         w = self.expansion.weights[:, None, None]
         return w * np.diag(np.concatenate([of_x, of_u])), np.diag(of_x)
 
@@ -149,8 +152,8 @@ class LocalModel:
         return (lq, stages) if lq.factor(stages) else None
 
     def _minimizer(self, H: Hessian) -> tuple[np.ndarray, np.ndarray, float] | None:
-        """Return the minimizer dx, du of the quadratic model, and the slope of the cost.
-        Return None if the model has no minimum.
+        """Return the minimizer dx, du of the quadratic model.
+        Return also the slope of the cost along it, or None for all three if the model has no minimum.
         """
         found, e = self._factored(H), self.expansion
         if found is None:
@@ -188,7 +191,7 @@ class LocalModel:
 
 
 def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | None:
-    """Return a direction if the cost falls along it, else None.
+    """Return the direction `aim` if the cost does not rise along it, else None.
 
     The direction minimizes the model. At a minimum the slope is <= 0 up to rounding: its terms cancel near
     an optimum. A positive slope within the rounding error of these terms counts as 0.

@@ -84,8 +84,8 @@ class Shooting:
         self._shifts = power((abs(self.value) or bend) / 30) / of_z**2  # in units of the cost
 
     def iterate(self, max_iterations: int, record: Callable[[Iteration], None]) -> None:
-        """Iterate until a step is small or no step lowers the merit; set `status`.
-        The search also ends after `max_iterations`.
+        """Iterate until a step is small, or until no step lowers the merit function.
+        The search also ends after `max_iterations`. The attribute `status` tells why it ended.
         """
         for i in range(max_iterations):
             if self.status:
@@ -94,8 +94,8 @@ class Shooting:
         self.status = self.status or Status.MAX_ITERATIONS
 
     def trajectory(self, f: OneStepMap) -> Trajectory | None:
-        """Return the trajectory that follows the curve under feedback.
-        Return None if it does not exist.
+        """Return the trajectory that follows the present iterate under feedback.
+        The iterate is a curve of states and inputs. Return None if there is no such trajectory.
         """
         if self.gains is None:
             return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Raw(NamedTuple):
     """Solution of a nonlinear program as arrays.
     The fields are its variables w, the multipliers mu of constraints and nu of bounds, its parameters p, the
-    bounds of w, and the scales (typical sizes) of variables, constraints and cost.
+    lower and upper bounds of w, and the scales (typical sizes) of variables, constraints and cost.
     """
 
     transcription: Transcription
@@ -33,8 +33,8 @@ class Raw(NamedTuple):
 
 def duals(raw: Raw, i: int, gone: np.ndarray) -> Multipliers:
     """Return the multipliers of the constraints and bounds of phase i, by name.
-    Each multiplier is an array over samples. `gone` (N, n) holds those of the equations that eliminate states
-    from the program.
+    Each multiplier is an array over samples. `gone` (N, n) are the multipliers of the equations that
+    eliminate states from the nonlinear program.
     """
     t = raw.transcription
     phase, at = t.phases[i], t.layouts[i]
@@ -80,8 +80,8 @@ def defect(t: Transcription, i: int, g: np.ndarray) -> float:
 
 
 def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
-    """Yield values and limits of all constraints and variables of a program.
-    They are those at the solution.
+    """Yield values and limits of all constraints and variables at the solution.
+    They are those of a nonlinear program.
 
     Each item holds names, phase, samples, and the sizes, values, lower and upper limits (samples, names).
     """

@@ -55,7 +55,7 @@ def trivial(phase: Phase) -> Curve:
 
 def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) -> np.ndarray:
     """Correct guessed states until they satisfy the holonomic constraints.
-    An example of such constraints are kinematic loops.
+    Such constraints arise, for example, from kinematic loops.
 
     Each state is changed as little as possible, in units of sizes, starting from the one before, until h =
     0. Steps last `length`. If Newton's iteration does not converge, a state keeps its last iterate.
@@ -178,9 +178,9 @@ def curve(guess: Any, phase: Phase) -> Curve:
 
 
 def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
-    """Return a guess (N, nw) of the multipliers or contact variables of all steps.
-    They are the variables of the nonlinear program besides states and inputs. `smoothing` is that of the
-    contacts.
+    """Return a guess (N, nw) of constraint multipliers or contact variables.
+    They are the variables of the nonlinear program besides states and inputs, nw for each step. `smoothing`
+    is the smoothing of the contacts.
     """
     relaxed, k = phase.equations.relaxed, np.arange(phase.steps)
     if relaxed is None:
@@ -190,8 +190,8 @@ def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
 
 
 def quantities(phase: Phase, X: np.ndarray) -> np.ndarray:
-    """Return a guess of those velocities that are variables of the program.
-    The velocities follow from the given states X (N+1, nx) by linear equations.
+    """Return a guess of the velocities that are variables of the nonlinear program.
+    Linear equations give them as functions of the states X (N+1, nx).
 
     `Phase.lifts` tells where velocities are variables of the nonlinear program.
     """

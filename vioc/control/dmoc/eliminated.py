@@ -40,8 +40,9 @@ def state_changes(
 
 
 def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) -> list[np.ndarray]:
-    """Return the multipliers of the equations that eliminate states from the program.
-    There is one array (N, number of equations) for each phase.
+    """Return the multipliers of equations that eliminate states.
+    These equations are not in the nonlinear program. There is one array (N, number of equations) for each
+    phase.
     """
     total = np.zeros(t.given.size)
     if any(at.eliminated for at in t.layouts):

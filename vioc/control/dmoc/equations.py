@@ -81,16 +81,17 @@ class StepRows:
 
     def at(self, *args: Any) -> Any:
         """Return the residuals of the equations of a step.
-        The arguments are (x, u, x_next, w, t, dt, parameters, contacts). `contacts` holds the smoothing of
-        contacts and the offset (give) that is added to their gaps.
+        The arguments are (x, u, x_next, w, t, dt, parameters, contacts), where w are multipliers or contact
+        variables, and `contacts` holds the smoothing of contacts and the offset (give) that is added to their
+        gaps.
         """
         more = ca.vertsplit(args[-1]) if self.relaxed is not None else ()
         return self.function(*args[:-1], *more)
 
     def given_next(self, *args: Any) -> Any:
         """Compute components of the next state that step equations give explicitly.
-        These are the components `eliminated`. The arguments are those of `at`, with zeros for these
-        components of x_next.
+        The attribute `eliminated` has the indices of these components. The arguments are those of the method
+        `at`, with zeros for these components of x_next.
         """
         return -self.at(*args)[list(self.solved_rows)]
 
@@ -115,8 +116,8 @@ def _explicit(f: OneStepMap) -> ca.Function:
 
 def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Find the step equations that have the form x_next[j] = g(...).
-    Return the indices j of these components of the next state, and those of the equations. `slopes` marks the
-    components that an equation contains with the factor 1.
+    Return the indices j of these components of the next state x_next, and the indices of the equations. Row r
+    of the mask `slopes` is True where equation r contains a component of x_next with the factor 1.
 
     See `StepRows`.
     """
@@ -138,7 +139,8 @@ def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...],
 
 
 def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tuple[str, ...]:
-    """Return names of the step equations: ``h.CONSTRAINT`` or ``dynamics.STATE``.
+    """Return names of the step equations.
+    They are ``h.CONSTRAINT`` for equations of a constraint, and ``dynamics.STATE`` for all other equations.
 
     An equation that contains the next state x_next[j] with factor 1 is named after state j. The remaining
     ones (balances of momenta) get the remaining states, in order.
@@ -148,8 +150,9 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
     moving = np.array([n.startswith(("p.", "v.")) for n in f.state_names])
 
     def only(r: int, *allowed: np.ndarray) -> bool:
-        """Return True if equation r depends on x_next, and on allowed components alone.
-        The masks `allowed` select components of x and x_next; inputs, multipliers and time are not allowed.
+        """Return True if equation r depends on x_next and only on allowed components.
+        The two masks `allowed` select these components of x and x_next. An equation that depends on inputs,
+        multipliers or time gives False.
         """
         here, after = (depends[i][r] & ~mask for i, mask in zip((0, 2), allowed, strict=True))
         rest = any(depends[i][r].any() for i in (1, 3, 4))
@@ -199,7 +202,7 @@ def measured(
     function: ca.Function, names: Sequence[str], states: Sequence[str], *inputs: int
 ) -> dict[str, str]:
     """Return a dict from names of step equations to states with the same unit.
-    Such a state occurs in the equation with the factor 1 or -1; equations without one are left out.
+    Such a state occurs in the equation with the factor 1 or -1. Equations without such a state are left out.
 
     `names` are the names of the equations, and `inputs` are the indices of the function's inputs that are
     states.

@@ -1,5 +1,5 @@
-"""Homotopy that reduces the smoothing of contact in successive programs.
-It begins with a large smoothing and ends with the map's own.
+"""Homotopy over nonlinear programs with decreasing smoothing of contact.
+It begins with a large smoothing and ends with the smoothing of the map.
 
 Each program starts from the previous solution. See docs/maths/contact_implicit.md.
 """
@@ -105,5 +105,7 @@ def follow(
 
 
 def reached(stages: list[Stage]) -> float:
-    """Return the smallest smoothing with a solution, inf if there is none."""
+    """Return the smallest smoothing of contact at which a program was solved.
+    Return inf if no nonlinear program of the homotopy was solved.
+    """
     return min((s.smoothing for s in stages if s.status is Status.CONVERGED), default=float("inf"))

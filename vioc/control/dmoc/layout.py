@@ -11,7 +11,8 @@ from vioc.control.dmoc.phase import Phase
 
 
 class PhaseLayout:
-    """Indices of a phase's variables in the vector of all variables of the program.
+    """Indices of the variables of one phase in a nonlinear program.
+    They are indices into the vector of all variables of the program.
 
     Parameters
     ----------

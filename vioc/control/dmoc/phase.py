@@ -124,7 +124,7 @@ class Phase:
     @cached_property
     def costs_eliminated(self) -> bool:
         """True if the cost depends on states that the nonlinear program can eliminate.
-        An example of such states are momenta.
+        Momenta are an example of such states.
 
         `StepRows` determines these states.
         """
@@ -165,7 +165,9 @@ class Phase:
 
     @property
     def unknowns(self) -> int:
-        """Number of multipliers or contact variables in the program at each step."""
+        """Number of constraint multipliers or contact variables of one step.
+        They are variables of the nonlinear program.
+        """
         return len(self.equations.unknowns)
 
     @cached_property
@@ -241,7 +243,9 @@ class Phase:
 
     @cached_property
     def unknown_limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Limits (N, nw) of the multipliers and contact variables of the steps."""
+        """Lower and upper limits (N, nw) of multipliers and contact variables.
+        These nw variables of each step belong to the nonlinear program besides states and inputs.
+        """
         own = {f"lambda.{n}" for n in self.map.multiplier_names}
         if not self.equations.implicit and not own.isdisjoint(self.bounds or {}):
             raise ValueError(f"bounds: {type(self.map).__name__} has no residual with multipliers to bound")
@@ -266,7 +270,9 @@ class Phase:
 
     @cached_property
     def rows(self) -> tuple[PathConstraint, ...]:
-        """Constraints of the phase, without the bounds of single variables."""
+        """Constraints of the phase, except bounds of single variables.
+        These variables are the states, inputs and multipliers of the nonlinear program.
+        """
         f = self.map
         unknowns = {*f.state_names, *(f"u.{n}" for n in f.input_names)}
         unknowns |= {*self.equations.unknowns}

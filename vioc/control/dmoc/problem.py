@@ -290,8 +290,8 @@ class Problem:
         return Problem(phases, self.jumps)
 
     def _limited(self, i: int, phase: Phase) -> Phase:
-        """Return a phase in which the limits of its map are constraints.
-        An example of such limits are the gaps of contacts, which must not be negative.
+        """Return a phase with the limits of its mechanism as additional constraints.
+        Such a limit is, for example, that the gap of a contact must not be negative.
         """
         periodic = len(self.jumps) == len(self.phases)
         before, after = (
@@ -463,7 +463,7 @@ def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **
 
 
 def minimum_time(f: OneStepMap, weight: float = 1.0) -> Cost:
-    """Return a cost that is the duration of a phase, s, times a weight.
+    """Return a cost for minimum time: a weight times the duration in s.
 
     The phase needs ``duration=(low, high)``.
 

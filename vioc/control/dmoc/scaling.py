@@ -51,8 +51,8 @@ class Scales(NamedTuple):
         return x * self.unknowns, y * self.cost / self.rows
 
     def grown(self, t: Transcription, w: np.ndarray) -> Scales | None:
-        """Return scales with larger sizes for variables that a search made large.
-        Return None if no variable in w exceeds `GROWN` times its size.
+        """Return scales with larger sizes for variables that have become large.
+        w are the variables at the end of a search. Return None if no variable exceeds `GROWN` times its size.
 
         w are the variables at the end of the search.
         """
@@ -146,7 +146,8 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 
 
 class ContactUnits(NamedTuple):
-    """Unit of the smoothing of contact, and acceleration of gravity, m/s^2.
+    """Unit of the smoothing of contact, and typical acceleration of gravity.
+    The acceleration has the unit m/s^2.
 
     The unit has m^2/s^2. Both follow from the lengths and times of a problem. They are 1 and `PULL` if these
     are of the order of 1 m and 1 s.
@@ -157,7 +158,9 @@ class ContactUnits(NamedTuple):
 
     @classmethod
     def of(cls, t: Transcription, w: np.ndarray, p: np.ndarray) -> ContactUnits:
-        """Return these units for a guess w and the parameters p of a program."""
+        """Return the unit of contact smoothing and the typical gravity of a problem.
+        w is a guess of the variables and p are the parameters of the nonlinear program `t`.
+        """
         each = _sizes(t, w, p)
         sizes = next((s for s in each if s.measured), each[0])
         speed = sizes.of_unit("m/s")

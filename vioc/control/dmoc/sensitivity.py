@@ -147,9 +147,9 @@ def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
 
 
 def _by_given(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray):
-    """Return three derivatives with respect to the parameters p of the program.
-    The functions that are differentiated are the Lagrangian, its gradient with respect to w, and the
-    constraints g.
+    """Return derivatives with respect to the parameters p of the nonlinear program.
+    They are the derivatives of the Lagrangian, of its gradient with respect to the variables w, and of the
+    constraints.
     """
     program = t.program
     L_p = np.zeros(t.given.size)

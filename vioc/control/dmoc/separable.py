@@ -1,6 +1,7 @@
 """Nonlinear programs that consist of small functions.
-Cost f and constraints g are formed by function blocks, each of which is evaluated at many places j (samples).
-The costs of all blocks are added, and their constraints are stacked.
+Each function (block) has a cost and constraints and is evaluated at many places j, such as the samples of a
+trajectory. The cost f of the program is the sum of all these costs, and its constraints g are all these
+constraints, stacked.
 
     f = sum over blocks, j of l(w[I_j], p[K_j]),     g = stack over blocks, j of c(w[I_j], p[K_j])
 
@@ -120,6 +121,7 @@ class FunctionBlock:
     @cached_property
     def hessian(self) -> ca.Function:
         """CasADi function that returns the Hessian of the Lagrangian of the block.
+        It is the Hessian with respect to the variables v of the block at one place (sample).
 
         It is the upper triangle of that of sigma l + mu'c; arguments are (v, p, sigma, mu).
         """
@@ -128,9 +130,9 @@ class FunctionBlock:
 
     @cached_property
     def by_given(self) -> ca.Function:
-        """CasADi function of three derivatives with respect to the block's parameters.
-        These are derivatives of the Lagrangian of the block, of the gradient of this Lagrangian with respect
-        to the block's variables, and of the constraints.
+        """CasADi function of three derivatives with respect to the block's parameters p.
+        They are the derivatives of the Lagrangian of the block, of its gradient with respect to the block's
+        variables v, and of the constraints.
 
         The Lagrangian is sigma l + mu'c, its derivative is (1, np); arguments are (v, p, sigma, mu).
         """
@@ -148,9 +150,9 @@ class FunctionBlock:
         return np.asarray(cost).ravel(), np.asarray(rows).T
 
     def slopes(self, w: np.ndarray, p: np.ndarray, size: int, given: int) -> tuple[Any, Any]:
-        """Return two sparse Jacobians of the block's constraints at all places.
-        The first is with respect to all variables of the program, the second with respect to all its
-        parameters.
+        """Return the sparse Jacobians of the block's constraints at all places.
+        The first Jacobian is with respect to all variables of the nonlinear program, the second with respect
+        to all its parameters.
 
         Their shapes are (n m, size) and (n m, given).
         """
@@ -192,7 +194,8 @@ class FunctionBlock:
 
 
 class SeparableProgram:
-    """Nonlinear program made of function blocks, with its derivatives.
+    """Nonlinear program that consists of function blocks, with its derivatives.
+    A block is a small function that is evaluated at many samples of a trajectory.
 
     Parameters
     ----------
@@ -297,7 +300,8 @@ class SeparableProgram:
 
     @cached_property
     def hess_lag(self) -> ca.Function:
-        """CasADi function that returns the Hessian of the Lagrangian of the program.
+        """CasADi function that returns the Hessian of the Lagrangian.
+        It is the Hessian with respect to the variables w of the nonlinear program.
 
         It is the upper triangle of that of sigma f + mu'g; arguments are (w, p, sigma, mu).
         """

@@ -40,7 +40,7 @@ def solution(
     pull: float = PULL,
 ) -> Result:
     """Convert the outcome of a nonlinear programming solver to a `Result`.
-    The acceleration `pull` is that of the program's `ContactUnits`.
+    `pull` is the typical acceleration of gravity of the problem, m/s^2.
     """
     status, iterations = outcome.status, outcome.iterations
     t = raw.transcription

@@ -70,8 +70,8 @@ class SolverOutcome:
     stats: dict[str, Any] = field(repr=False)
 
     def behind(self, first: SolverOutcome) -> SolverOutcome:
-        """Return this outcome if the solver converged, else that of a first solve.
-        Iterations and seconds of both solves are summed.
+        """Return this outcome if the solver converged, else the outcome `first`.
+        `first` is the outcome of an earlier solve. Iterations and seconds of both solves are summed.
         """
         best = self if self.status is Status.CONVERGED else first
         own = self.iterations + first.iterations, self.seconds + first.seconds

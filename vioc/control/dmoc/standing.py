@@ -1,4 +1,5 @@
-"""Detection of contact gaps with limits too tight for the smoothing of contact.
+"""Detection of limits of contact gaps that leave too little room for contact.
+In too small gaps, smoothed contacts repel the bodies that rest on them.
 
 Such contacts would repel the bodies that rest on them. See docs/maths/contact_implicit.md, (7).
 """
@@ -18,8 +19,8 @@ ENTERS = 1e-6  # m; where limits force more penetration, room does not help
 
 
 def too_close(t: Transcription, smoothing: float, pull: float) -> str:
-    """Return a warning if limits of contact gaps are too tight for the smoothing.
-    The text is empty if the limits are wide enough.
+    """Return a warning if limits of contact gaps are too tight, else "".
+    In too small gaps, contacts with this `smoothing` push bodies away, so that nothing can rest.
 
     A gap of at most rho has an impulse of at least smoothing m h/(rho + give). The acceleration `pull`,
     m/s^2, is that of the weight.
@@ -52,7 +53,8 @@ def too_close(t: Transcription, smoothing: float, pull: float) -> str:
 
 
 def _rooms(phase: Phase, names: list[str]) -> np.ndarray:
-    """Return the largest contact gaps (N+1, n), m, that a phase's limits allow.
+    """Return the largest contact gaps in m that the limits of a phase allow.
+    The shape is (N+1, number of contacts).
 
     Limits of states count, and constraints that equal a gap up to a constant.
     """

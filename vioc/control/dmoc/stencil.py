@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 class Stencil:
     """Factory of the CasADi symbols of one function of a nonlinear program.
-    The function is evaluated at many samples (places); the symbols stand for variables and parameters at a
-    place.
+    The function is evaluated at many samples of a trajectory. The symbols stand for the variables and
+    parameters of the program at one sample.
 
     Symbols are created on request.
 
@@ -138,8 +138,9 @@ class SampleSymbols:
         return self.stencil.unknown(self, name, table)
 
     def section(self, name: str) -> Any:
-        """Return the symbol of one section of the program's parameter vector.
-        A time-varying section has its values at this sample. Sections are named as in the layout `Given`.
+        """Return the symbol of one section of the nonlinear program's parameter vector.
+        If the section varies over time, the symbol stands for its value at this sample. Sections are named as
+        in the layout `Given`.
         """
         table = self.stencil.owner.given.index(self.phase, name)
         return self.stencil.given(self, name, table[None] if table.ndim == 1 else table)

@@ -398,8 +398,8 @@ class Transcription:
         self._add(i, rows, samples, [name for c, _ in members for name in c.row_names], lower, upper)
 
     def _state_limits(self, i: int) -> None:
-        """Add constraints for the limits of eliminated states.
-        These include given values at the ends.
+        """Add constraints for the limits of states that are eliminated from the program.
+        These limits include values that are prescribed at the end of the phase.
         """
         phase, at = self.phases[i], self.layouts[i]
         low, high = phase.state_limits
@@ -455,7 +455,8 @@ class Transcription:
 
     def _consistent_start(self, i: int, linked: frozenset[str]) -> None:
         """Add the holonomic constraints on a partly free initial state.
-        They are h(q_0) = 0 and Dh(q_0) p_0 = 0 where the given states do not imply them.
+        They are h(q_0) = 0 for the initial configuration q_0, and Dh(q_0) p_0 = 0 for the initial momentum
+        p_0. Constraints that the given states already imply are omitted.
         """
         phase = self.phases[i]
         f = phase.map

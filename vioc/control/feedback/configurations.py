@@ -1,5 +1,7 @@
 """Observer that computes momenta from measured configurations.
-The momenta follow from the discrete Legendre transform, [S] II.
+The momenta follow from two configurations by the discrete Legendre transform.
+
+See [S] II.
 """
 
 from __future__ import annotations

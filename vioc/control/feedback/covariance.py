@@ -71,7 +71,8 @@ def covariance(
     law: Any = None,
     observer: KalmanFilter | None = None,
 ) -> Covariance:
-    """Propagate the state's covariance along a trajectory, to first order.
+    """Propagate the covariance of the state along a trajectory, to first order.
+    P0 is the covariance of the initial error, W that of the disturbance, and W_u that of the input noise.
 
     Parameters
     ----------

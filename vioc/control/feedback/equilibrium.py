@@ -83,7 +83,7 @@ class Equilibrium:
 
     def __getitem__(self, name: str) -> float:
         """Return the value of a named quantity at the equilibrium.
-        A quantity that belongs to a step is evaluated in the step that starts there.
+        A quantity that belongs to a step, such as a multiplier, is evaluated in a step from the equilibrium.
         """
         return float(self.map.rollout(self.x, self.u, steps=1, warn=False)[name][0])
 

@@ -54,7 +54,8 @@ def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray,
 
 def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the state's correction (n,) and error covariance after a measurement.
-    P is the covariance before, d (ny,) the innovation: measured minus expected values, NaN if missing.
+    P is the error covariance before the measurement. d (ny,) is the innovation: measured minus expected
+    values, NaN where a value is missing.
     """
     seen = ~np.isnan(d)
     if not seen.all():
@@ -123,7 +124,7 @@ class KalmanFilter:
         return Estimate(self.map.retract(estimate.x, dx), P)
 
     def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
-        """Return the estimate at sample k + 1 before its measurement.
+        """Return the estimate at sample k + 1, predicted from the estimate at sample k.
 
         u is the input of step k.
         """
@@ -182,8 +183,8 @@ class KalmanFilter:
 
 
 def _same(P: np.ndarray | None, table: np.ndarray) -> bool:
-    """Return True if a covariance P is None, or equal to the precomputed one.
-    Differences that are rounding errors are ignored.
+    """Return True if a covariance P is None or equal to the precomputed covariance.
+    The precomputed covariance is `table`. Differences that are rounding errors are ignored.
 
     Each element is compared relative to the standard deviations of its two errors.
     """
@@ -363,7 +364,7 @@ class ExtendedKalmanFilter:
         return Estimate(self.map.retract(estimate.x, dx), P)
 
     def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
-        """Return the estimate at sample k + 1 before its measurement.
+        """Return the estimate at sample k + 1, predicted from the estimate at sample k.
 
         u is the input of step k.
         """

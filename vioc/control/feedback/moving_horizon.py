@@ -217,7 +217,7 @@ class MovingHorizon:
         return replace(belief, prior=prior, Y=Y, iterations=log.steps, verdict=said, **own)
 
     def predict(self, k: int, belief: Window, u: np.ndarray) -> Window:
-        """Return the estimate at sample k + 1 before its measurement.
+        """Return the estimate at sample k + 1, predicted from the estimate at sample k.
 
         u is the input of step k.
         """
@@ -236,7 +236,8 @@ class MovingHorizon:
 
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return applied inputs and square roots of noise covariances in the window.
-        A mask of the steps that are steps of the map is returned, too.
+        A mask is returned, too. It is True for steps of the map, and False for the step from the prior to the
+        first state and for steps that only fill the window.
 
         Step 0 leads from the prior to the first state. The last c - 1 steps are steps of the map; the steps
         between keep the state. See (MH 2).
@@ -255,15 +256,16 @@ class MovingHorizon:
         return U, G, S, taken
 
     def _soft(self, belief: Window) -> float:
-        """Return the regularization of defects and constraints in a search.
-        It is small compared with the smallest positive variance of process noise and prior.
+        """Return the regularization of the equality constraints in the search.
+        It is small compared with the smallest positive variance of the process noise and of the prior.
         """
         variances = np.concatenate([np.diag(self.W), np.diag(belief.prior[1])])
         return min(SOFT, SOFTER * float(variances[variances > 0].min(initial=np.inf)))
 
     def _guess(self, belief: Window, c: int) -> tuple[np.ndarray, np.ndarray]:
         """Return guesses of states and noise for a window of c measurements.
-        They are the estimates at the previous sample, moved by one sample, or constant if there are none.
+        The guess is the last estimate, shifted by one sample. Without an earlier estimate, all states equal
+        the prior mean and the noise is 0.
 
         The noise of step 0 leads from the prior to the first state.
         """
@@ -280,7 +282,7 @@ class MovingHorizon:
 
     def _data(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the measurements in the window and the weights of their residuals.
-        Both are in the form of reference values of the estimator's cost.
+        The arrays have one row for each sample and serve as reference values of the estimation cost.
 
         The weights are roots of V^-1. Measured angles are on the same turn as the guess.
         """
@@ -303,7 +305,8 @@ class MovingHorizon:
         return np.concatenate([path[1:].ravel(), path[-1], y[n:]])
 
     def _covariances(self, X: np.ndarray, Y: np.ndarray, lin: Linearization) -> np.ndarray:
-        """Return the covariance of the error of the last estimated state.
+        """Return the error covariance of the estimate of the newest state in the window.
+
         See docs/maths/feedback.md, (MH 4).
         """
         M, c, A, B = self.horizon, len(Y), lin.A, lin.B

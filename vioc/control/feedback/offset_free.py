@@ -33,9 +33,9 @@ class SteadyTarget(NamedTuple):
 
 
 class OffsetFree(Law):
-    """Feedback law u = u_t - K difference(x_t, x^) about a target (x_t, u_t).
-    x^ is the estimated state. The target compensates the estimated disturbances, so that they cause no
-    steady-state error.
+    """Feedback law that removes the steady-state error under disturbances.
+    The law is u = u_t - K difference(x_t, x^), with the gain K and the estimated state x^. The target (x_t,
+    u_t) compensates the estimated disturbances.
 
     With `hold` the target is an equilibrium under the estimated disturbances.
 
@@ -111,7 +111,8 @@ class OffsetFree(Law):
 
     def formula(self) -> LawFormula | None:
         """Return the law as symbolic expressions.
-        Return None if the target is solved for. The law's memory is the target x, u.
+        Return None if the law computes its target by Newton's method (`hold`). The memory of the law is the
+        target x, u.
         """
         law, f = self.law.formula(), self.map
         nx, nu = f.inner.nx, f.nu

@@ -126,8 +126,8 @@ class ScheduledLaw(Law):
 
 
 class Applied(NamedTuple):
-    """Memory of a rate-limited law.
-    It contains the last input, and the memory of the law whose inputs are limited.
+    """Memory of a feedback law with limited inputs or input rates.
+    It contains the last input, and the memory of the law without limits.
     """
 
     law: Any

@@ -151,8 +151,8 @@ def finer_bounds(bounds: Mapping[str, Any] | None, steps: int, factor: int) -> d
 
 def limit_scale(low: np.ndarray, high: np.ndarray, size: float = 1.0) -> float:
     """Return a scale for a constraint, from its lower and upper limits over time.
-    It is half the mean distance between finite lower and upper limits that differ. Without any of these it is
-    the mean magnitude of the limits, or `size` if that is larger.
+    It is half the mean distance between the lower and the upper limit, over all samples where both are finite
+    and differ. If there is no such sample, it is the mean magnitude of the limits, but at least `size`.
     """
     both = np.isfinite(low) & np.isfinite(high) & (low != high)
     half = float(np.mean((high - low)[both])) / 2 if both.any() else 0.0

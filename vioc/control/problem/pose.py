@@ -70,8 +70,9 @@ def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = 
 
 
 def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
-    """Return the error of one component of a frame's orientation, such as ``hand:rx``.
-    Target values are looked up in `among`; return None if it lacks one of the three components.
+    """Return the error of a component of a frame's orientation, such as ``hand:rx``.
+    The dict `among` contains the target values by name. Return None if one of the three components of the
+    orientation has no target value.
 
     For ``FRAME:rx`` it is the entry of J_r(r_d)^-1 log(R_d' R), which to first order is r - r_d, so that
     multipliers are derivatives by the given values; it is smooth where r jumps. None unless all three

@@ -191,7 +191,7 @@ class PhaseResult(AsTrajectory):
 
 
 class Rollout(NamedTuple):
-    """Rollout of the inputs of a result by its map.
+    """Simulation of the map with the inputs of an optimization result.
 
     Attributes
     ----------
@@ -361,7 +361,9 @@ class Result(AsTrajectory):
 
     @property
     def feasible(self) -> bool:
-        """True if no sample violates its limits by more than the method's tolerance."""
+        """True if the result has no violated limits.
+        Violations below the tolerance of the optimization method do not count.
+        """
         return not self.violations
 
     def raise_for_status(self) -> Result:
@@ -390,7 +392,7 @@ class Result(AsTrajectory):
 
     def rollout(self, phase: int | None = None) -> Rollout:
         """Simulate the map from the first state with the optimized inputs.
-        With several phases, this is the whole motion, or one phase.
+        The whole motion is simulated or, if `phase` is given, only this phase.
 
         The inputs are applied open loop. If an unstable motion amplifies the solver's tolerance above 1e-6 of
         the state, they are applied with the feedback of `stabilize(1, 1)`, which changes the inputs as little
@@ -541,8 +543,8 @@ def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, 
 
 
 def off_branch(run: Trajectory, near: float = OWN) -> str:
-    """Return a warning if a motion contains steps that are not the map's, else "".
-    Such a step solves the discrete equations, but is another root than the map's step.
+    """Return a warning if a motion contains wrong steps, else "".
+    A wrong step solves the discrete equations, but at another root than the step that the map computes.
 
     Steps are compared with the map's steps to `near` relative to 1 + |x| in units of sizes. Equations of
     long steps have several roots, and only one of them is the step.
@@ -566,8 +568,8 @@ def off_branch(run: Trajectory, near: float = OWN) -> str:
 
 def judged(status: Status, run: Trajectory, gap: float, leaves: bool) -> tuple[Status, str]:
     """Return the status of a search after a comparison with the inputs' rollout.
-    `gap` is the distance of the motion from the rollout, and `leaves` is True if it is too large. A text is
-    returned, too: a warning if `leaves` is True, else "".
+    `gap` is the distance of the optimized motion from this rollout, and `leaves` is True if the distance is
+    too large. A text is returned, too: a warning if `leaves` is True, else "".
 
     `gap` and `leaves` are results of `open_loop`. A motion that departs from the rollout of its inputs is
     still converged if its steps are the map's.

@@ -117,8 +117,8 @@ class Sizes:
         self._shares = self._inertias(body, known) if single else {}
 
     def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
-        """Return the inertias of single variables, relative to that of the mechanism.
-        The keys are the names of these variables' momenta, and of the inputs that drive the variables.
+        """Return inertias of joint variables, relative to the inertia of the mechanism.
+        The keys are the names of the momenta of these variables, and of the inputs that drive the variables.
 
         Inertias are powers of 1000. Inputs with known limits, and the momenta that they drive, are left out.
         """
@@ -171,7 +171,7 @@ class Sizes:
 
     def of_unit(self, unit: str) -> float | None:
         """Return the typical size of quantities with a given SI unit.
-        Return None if a part of the unit is unknown.
+        Return None if the unit contains symbols other than kg, m, s, rad, N, J and W.
         """
         a = powers(unit)
         return None if a is None else float(self._mass ** a[0] * self._length ** a[1] * self.time ** a[2])

@@ -20,8 +20,8 @@ FINITE = 1e300
 
 
 class StageLayout(NamedTuple):
-    """Positions of the matrices of a stage in one row vector.
-    This vector has the entries of all these matrices.
+    """Positions of the matrices of one stage in a row vector.
+    A stage is one step of an optimal control problem. The vector contains the entries of all its matrices.
 
     The row is the second output of the function that `model_stage` returns.
     """
@@ -48,8 +48,9 @@ class StageLayout(NamedTuple):
 
 
 def model_stage(e: SymbolicStage) -> ca.Function:
-    """Return the CasADi function of one stage of the second-order cost model.
-    The stages are evaluated backward in time.
+    """Return the CasADi function that computes the cost model of one stage.
+    A stage is one step of an optimal control problem, and the model is of second order. The stages are
+    evaluated backward in time.
 
     It computes projection gains, adjoint, Newton Hessian and minimizer. The carry is (number of stages whose
     Hessian by u is not positive definite, G, adjoint, P, p).

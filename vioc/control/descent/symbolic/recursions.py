@@ -125,7 +125,9 @@ class Recursions:
 
     @property
     def w(self) -> np.ndarray:
-        """Weights (N,) of the steps in the cost: their lengths in s, or ones."""
+        """Factors (N,) by which the running costs of the steps are multiplied.
+        They are the step lengths in s if the cost is per time, and 1 otherwise.
+        """
         return self._grid.w[:, 0]
 
     def load(self, run: Trajectory) -> None:
@@ -149,8 +151,8 @@ class Recursions:
 
     def model(self, shift: float) -> tuple[bool, bool]:
         """Compute the second-order model of the cost at the iterate.
-        Return two flags: the first tells if the model is valid, the second if it has a minimum when its
-        Hessian is shifted.
+        Return two flags: the first tells if the model could be computed, the second if it has a minimum when
+        its Hessian is shifted.
 
         `shift` of Newton's Hessian is in units of `unit`.
 
@@ -198,8 +200,8 @@ class Recursions:
         return known[1]
 
     def _shifted_end(self, carry: np.ndarray, P: np.ndarray, add: np.ndarray) -> None:
-        """Write Hessian and gradient of the terminal cost into the array `carry`.
-        The diagonal `add` is added to the Hessian P.
+        """Write Hessian P and gradient of the terminal cost into the array `carry`.
+        The vector `add` is added to the diagonal of P.
 
         `carry` gets P + diag(add) and p of the last sample.
         """
@@ -210,14 +212,15 @@ class Recursions:
 
     def minimize(self, shift: float) -> int | None:
         """Minimize the quadratic model of the cost with another shift of its Hessian.
-        Return the number by which the method `direction` finds the minimizer, or None if there is no minimum.
+        Return a number with which the method `direction` returns the minimizer, or None if there is no
+        minimum.
         """
         return self._minimize(0, self.lxx_end, shift * self.unit)
 
     def minimize_other(self, H: np.ndarray, P: np.ndarray) -> int | None:
         """Minimize the quadratic model of the cost with given Hessians.
-        H are the Hessians of the steps, and P is that of the terminal cost. Return the number by which the
-        method `direction` finds the minimizer, or None if there is no minimum.
+        H are the Hessians of the steps, and P is that of the terminal cost. Return a number with which the
+        method `direction` returns the minimizer, or None if there is no minimum.
         """
         self._other[:] = H.reshape(len(H), -1)
         return self._minimize(1, P, np.zeros(len(self._shift)))

@@ -85,7 +85,9 @@ class SymbolicStage:
 
     @cached_property
     def z0(self) -> ca.SX:
-        """Newton's correction of next state and multipliers for given state and input."""
+        """Newton's correction of the next state and the multipliers.
+        It is one Newton step for the equations of a step, in which the present state and the input are fixed.
+        """
         return self._lu.solve(-self.r)
 
     @cached_property
@@ -97,8 +99,9 @@ class SymbolicStage:
         return g[: self.ns], g[self.ns :]
 
     def dual(self, weights: ca.SX) -> ca.SX:
-        """Return multipliers of the step's equations that cancel a given gradient.
-        The gradient is with respect to next state and multipliers.
+        """Return multipliers that make the Lagrangian of a step stationary.
+        The Lagrangian is stationary with respect to the next state and the constraint multipliers; `weights`
+        is the gradient of the cost with respect to these. The result multiplies the equations of the step.
 
         They are -r_z^-T weights, (nz,) or (nz, any): `weights` . dz vanishes in the Lagrangian.
         """

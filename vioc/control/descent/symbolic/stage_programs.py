@@ -97,8 +97,9 @@ class StagePrograms:
     def value(
         self, X: np.ndarray, U: np.ndarray, lam: np.ndarray, grid: StageArguments
     ) -> tuple[float, float]:
-        """Return the running cost of a curve and the squared norm of its residuals.
-        The residuals are those of the equations of all steps.
+        """Return the running cost and the squared equation residuals of a curve.
+        The curve has states X, inputs U and multipliers lam. The residuals of the step equations are squared
+        and summed over all steps.
 
         They are not finite outside of a domain.
         """
