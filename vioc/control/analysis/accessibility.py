@@ -93,8 +93,8 @@ class Accessibility:
 
     @property
     def size(self) -> int:
-        """Dimension of the constraint manifold, or of the state space.
-        It is that of the state space if the system has no constraints.
+        """Dimension of the constraint manifold.
+        Without constraints, it is the dimension of the state space.
         """
         return self.n - self.held
 

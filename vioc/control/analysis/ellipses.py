@@ -50,7 +50,8 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Return a square-root factor M of the inverse of an observability Gramian.
-    M M' is this inverse in the observable directions `seen` (columns), and 0 in all other directions.
+    M M' is this inverse in the observable directions, which the columns of `seen` span, and 0 in all other
+    directions. `factor` is a square-root factor of the Gramian.
 
     M is (ndx, rank). M M' is the covariance of the estimation error. The observable errors M w, |w| <= 1, have at most unit output energy; unobservable
     errors may be added.

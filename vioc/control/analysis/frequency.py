@@ -69,7 +69,7 @@ class FrequencyResponse:
         return FrequencyResponse(grid, transfer(A, B, C, grid * dt), outputs, inputs, dt, {})
 
     def of(self, output: str | None = None, input: str | None = None) -> np.ndarray:
-        """Return the complex response (n,) of one output to one input.
+        """Return the complex response of one output to one input, at all frequencies.
 
         A name may be omitted if there is only one.
         """
@@ -127,8 +127,8 @@ def frequency_response(
     gain: Any = None,
 ) -> FrequencyResponse:
     """Return the frequency response of a discrete-time map about an equilibrium.
-    It is C (zI - A)^-1 B on the unit circle, where A and B are the Jacobians of the map with respect to state
-    and input, and C is that of the outputs with respect to the state.
+    It is C (zI - A)^-1 B at points z of the unit circle. A and B are the Jacobians of the map with respect to
+    state and input, and C is that of the outputs with respect to the state.
 
     Inputs are constant over a step.
 

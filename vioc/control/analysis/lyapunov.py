@@ -87,8 +87,8 @@ class LyapunovLevel:
         return np.linalg.solve(L.T, circle).T
 
     def plot(self, first: str, second: str, *, ax: Any = None) -> Any:
-        """Plot the level set of V in the plane of two errors; return the axes.
-        V is the Lyapunov function; all other errors are 0.
+        """Plot the level set of V in the plane of two state errors; return the axes.
+        V is the Lyapunov function; all other errors of the state are 0.
         """
         return plots().plot_level(self, first, second, ax=ax)
 

@@ -49,7 +49,9 @@ def controllability_matrix(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def observability_matrix(A: np.ndarray, C: np.ndarray) -> np.ndarray:
-    """Return Kalman's observability matrix [C; C A; ...; C A^(n-1)], (n p, n)."""
+    """Return Kalman's observability matrix [C; C A; ...; C A^(n-1)].
+    Its shape is (n p, n) for n states and p outputs.
+    """
     A, C = output_pair(A, C)
     return controllability_matrix(A.T, C.T).T
 
@@ -68,7 +70,8 @@ def controllability_rank(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
 
 
 def observability_rank(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> int:
-    """Return the dimension of the observable subspace for outputs C (p, n).
+    """Return the dimension of the observable subspace of the pair (A, C).
+    C (p, n) is the matrix of the outputs. The method is the staircase algorithm.
 
     See `controllability_rank`.
     """

@@ -1,5 +1,5 @@
 """Controllability and observability of discrete-time maps.
-The results are ranks, Gramians, and directions in the space of state errors, with the names of the states.
+The results are ranks, Gramians, and directions in the space of state errors. They refer to states by name.
 
 Maths: docs/maths/analysis.md; how to read a report: docs/analysis.md.
 """

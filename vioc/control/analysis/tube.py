@@ -49,7 +49,7 @@ class Tube:
     certificate = "interval arithmetic"
 
     def reach(self, name: str) -> np.ndarray:
-        """Return the largest magnitude (N+1,) of a named error in the tube."""
+        """Return the largest magnitude (N+1,) of a named state error in the tube."""
         i = self.map.space.error_names.index(name)
         return np.sqrt(self.level * np.linalg.inv(self.P)[:, i, i])
 

@@ -540,9 +540,10 @@ def checked(f: OneStepMap, cost: Any) -> Cost:
 
 def _with_multipliers(lin: Linearization, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the linearized changes of state, input and constraint multipliers.
-    They are the columns of an array with a row for each step.
+    They are the columns of an array with a row for each step. The Jacobian of the multipliers is returned,
+    too.
 
-    The state's change is an error. Returns also [C D], the derivative of the multipliers.
+    The state's change is an error. The Jacobian is [C D].
     """
     T = np.concatenate([lin.C, lin.D], axis=2)
     dz = np.concatenate([dx[:-1], du], axis=1)

@@ -157,7 +157,7 @@ class Descent:
         return max(self.tolerance * power(size / 1000), self.noise)
 
     def _measure(self, model: LocalModel, slope: float) -> None:
-        """Store the scale and the rounding error of the cost.
+        """Store the scale and the rounding error of the cost, for tests of convergence.
         Both are computed from the model at the first iterate.
         """
         e, run = model.expansion, self.run

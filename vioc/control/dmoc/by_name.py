@@ -80,8 +80,8 @@ def defect(t: Transcription, i: int, g: np.ndarray) -> float:
 
 
 def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
-    """Yield values and limits of all constraints and variables at the solution.
-    They are those of a nonlinear program.
+    """Yield values and limits of all constraints and variables of a solved program.
+    `raw` is the solution of the nonlinear program, and g are the values of its constraints.
 
     Each item holds names, phase, samples, and the sizes, values, lower and upper limits (samples, names).
     """

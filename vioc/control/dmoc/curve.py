@@ -178,9 +178,9 @@ def curve(guess: Any, phase: Phase) -> Curve:
 
 
 def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
-    """Return a guess (N, nw) of constraint multipliers or contact variables.
-    They are the variables of the nonlinear program besides states and inputs, nw for each step. `smoothing`
-    is the smoothing of the contacts.
+    """Return a guess (N, nw) of the constraint multipliers of all steps.
+    For maps with contact, these nw variables of the nonlinear program also contain the impulses and other
+    variables of the contacts. `smoothing` is the smoothing of the contacts.
     """
     relaxed, k = phase.equations.relaxed, np.arange(phase.steps)
     if relaxed is None:

@@ -81,9 +81,9 @@ class StepRows:
 
     def at(self, *args: Any) -> Any:
         """Return the residuals of the equations of a step.
-        The arguments are (x, u, x_next, w, t, dt, parameters, contacts), where w are multipliers or contact
-        variables, and `contacts` holds the smoothing of contacts and the offset (give) that is added to their
-        gaps.
+        The arguments are (x, u, x_next, w, t, dt, parameters, contacts). w are constraint multipliers and
+        variables of contacts; `contacts` holds the smoothing of contacts and the offset (give) that is added
+        to their gaps.
         """
         more = ca.vertsplit(args[-1]) if self.relaxed is not None else ()
         return self.function(*args[:-1], *more)

@@ -165,7 +165,7 @@ class Phase:
 
     @property
     def unknowns(self) -> int:
-        """Number of constraint multipliers or contact variables of one step.
+        """Number of constraint multipliers and variables of contacts at each step.
         They are variables of the nonlinear program.
         """
         return len(self.equations.unknowns)
@@ -243,8 +243,9 @@ class Phase:
 
     @cached_property
     def unknown_limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper limits (N, nw) of multipliers and contact variables.
-        These nw variables of each step belong to the nonlinear program besides states and inputs.
+        """Lower and upper limits (N, nw) of constraint multipliers and contact variables.
+        The nw multipliers and contact variables of each step are variables of the nonlinear program, like
+        states and inputs.
         """
         own = {f"lambda.{n}" for n in self.map.multiplier_names}
         if not self.equations.implicit and not own.isdisjoint(self.bounds or {}):

@@ -146,10 +146,10 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 
 
 class ContactUnits(NamedTuple):
-    """Unit of the smoothing of contact, and typical acceleration of gravity.
-    The acceleration has the unit m/s^2.
+    """Unit of the smoothing of contact, m^2/s^2, and acceleration of gravity, m/s^2.
+    Both follow from the lengths and times of a problem.
 
-    The unit has m^2/s^2. Both follow from the lengths and times of a problem. They are 1 and `PULL` if these
+    They are 1 and `PULL` if these
     are of the order of 1 m and 1 s.
     """
 
@@ -170,9 +170,8 @@ class ContactUnits(NamedTuple):
 
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
     """Return the typical sizes of the states and inputs of each phase.
-    The unit of time follows from the total duration of all phases. With contact it is at least the time of a
-    fall, however short the motion is, and all momenta have the same typical size, since one contact impulse
-    changes many of them.
+    The unit of time follows from the total duration of all phases. With contact, this unit is at least the
+    time of a fall, and all momenta have the same typical size.
     """
     lengths = [
         float(w[at.H[0]]) if at.H is not None else phase.length_limits[0]

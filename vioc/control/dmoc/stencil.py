@@ -139,8 +139,8 @@ class SampleSymbols:
 
     def section(self, name: str) -> Any:
         """Return the symbol of one section of the nonlinear program's parameter vector.
-        If the section varies over time, the symbol stands for its value at this sample. Sections are named as
-        in the layout `Given`.
+        If the section varies over time, the symbol stands for its value at the sample of this object.
+        Sections are named as in the layout `Given`.
         """
         table = self.stencil.owner.given.index(self.phase, name)
         return self.stencil.given(self, name, table[None] if table.ndim == 1 else table)

@@ -132,8 +132,9 @@ class Transcription:
 
     def unknowns_of(self, i: int) -> list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]:
         """Return names, indices and masks of the variables of phase i.
-        There are three such tuples: for states, for inputs, and for multipliers or contact variables. The
-        indices have a row for each sample; a mask is False where a state is eliminated from the program.
+        There are three such tuples: for states, for inputs, and for constraint multipliers with variables of
+        contacts. The indices have a row for each sample; a mask is False where a state is eliminated from the
+        program.
         """
         phase, at = self.phases[i], self.layouts[i]
         f = phase.map
@@ -398,8 +399,9 @@ class Transcription:
         self._add(i, rows, samples, [name for c, _ in members for name in c.row_names], lower, upper)
 
     def _state_limits(self, i: int) -> None:
-        """Add constraints for the limits of states that are eliminated from the program.
-        These limits include values that are prescribed at the end of the phase.
+        """Add constraints for the limits of states that the program does not contain.
+        These states are eliminated from the nonlinear program. The limits include values that are prescribed
+        at the end of the phase.
         """
         phase, at = self.phases[i], self.layouts[i]
         low, high = phase.state_limits
@@ -455,8 +457,9 @@ class Transcription:
 
     def _consistent_start(self, i: int, linked: frozenset[str]) -> None:
         """Add the holonomic constraints on a partly free initial state.
-        They are h(q_0) = 0 for the initial configuration q_0, and Dh(q_0) p_0 = 0 for the initial momentum
-        p_0. Constraints that the given states already imply are omitted.
+        They are h(q_0) = 0 for the initial configuration q_0 and Dh(q_0) p_0 = 0 for the initial momentum
+        p_0, with the constraint function h and its Jacobian Dh. Constraints that the given states already
+        imply are omitted.
         """
         phase = self.phases[i]
         f = phase.map
@@ -496,5 +499,4 @@ class Transcription:
 
 
 def _entries(columns: list[int], stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
-    """Return 0 as cost, and some components of a sample's state as constraints."""
     return ca.SX(0), node.x[columns]

@@ -127,7 +127,7 @@ class Measurement:
             )
 
     def on(self, f: OneStepMap) -> Measurement:
-        """Return the same sensors on another map, for example on the plant."""
+        """Return the same measurement for another map, such as that of the plant."""
         rebuild, (_, *what) = self.__reduce__()
         return self if f is self.map else rebuild(f, *what)
 
@@ -170,8 +170,8 @@ class Measurement:
     @property
     def key(self) -> tuple:
         """Key of compiled functions that evaluate the measurement.
-        It consists of the names of the measured quantities, of the flags for angles, and of the resolutions.
-        Measurements that differ only in their covariances share a compiled function.
+        It consists of the names of the measured quantities, of flags that mark angles, and of the
+        resolutions. Measurements that differ only in their covariances share a compiled function.
         """
         return self.names, *self.wrapped.tolist(), *self.resolution.tolist()
 

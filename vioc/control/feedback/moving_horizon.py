@@ -256,7 +256,7 @@ class MovingHorizon:
         return U, G, S, taken
 
     def _soft(self, belief: Window) -> float:
-        """Return the regularization of the equality constraints in the search.
+        """Return the regularization of defects and constraints in the optimization.
         It is small compared with the smallest positive variance of the process noise and of the prior.
         """
         variances = np.concatenate([np.diag(self.W), np.diag(belief.prior[1])])

@@ -106,7 +106,9 @@ class PathConstraint:
         return low, high
 
     def data(self, steps: int) -> np.ndarray:
-        """Return the constraint's time-varying data as the columns of an array (N+1, s)."""
+        """Return the constraint's time-varying data as the columns of an array.
+        The array has N+1 rows, one for each sample.
+        """
         columns = [np.empty((steps + 1, 0))]
         for symbol, values in self.references:
             size = ca.SX(symbol).numel()

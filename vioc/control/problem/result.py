@@ -99,7 +99,7 @@ class Log:
 
     @property
     def seconds(self) -> float:
-        """Wall-clock time since the start, s."""
+        """Wall-clock time since the start of the optimization, s."""
         return time.perf_counter() - self._begun
 
     def __call__(self, record: Any) -> None:
@@ -361,7 +361,7 @@ class Result(AsTrajectory):
 
     @property
     def feasible(self) -> bool:
-        """True if the result has no violated limits.
+        """True if the result violates no limits.
         Violations below the tolerance of the optimization method do not count.
         """
         return not self.violations

@@ -142,9 +142,9 @@ class Sizes:
         return found
 
     def _lengths(self, told: Iterable[tuple[str, Any]]) -> list[float]:
-        """Return typical lengths from given quantities: lengths, speeds, and forces.
-        Each is the largest of its kind. Speeds and forces are converted to lengths by the mass and the
-        duration of the problem.
+        """Return three typical lengths, from given lengths, speeds and forces.
+        Each follows from the largest given value of its kind. Speeds and forces are converted to lengths by
+        the mass and the duration of the problem.
         """
         found = [0.0, 0.0, 0.0]
         for unit, value in told:

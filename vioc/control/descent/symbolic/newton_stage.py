@@ -92,7 +92,7 @@ def model_stage(e: SymbolicStage) -> ca.Function:
 
 def quadratic_stage(e: SymbolicStage) -> ca.Function:
     """Return the CasADi function of one backward stage of a linear-quadratic problem.
-    It maps the quadratic cost to go of the next sample to that of this one.
+    From the quadratic cost to go at the next sample, it computes the cost to go at the present sample.
 
     The carry is (P, p). The stage minimizes 1/2 (x, u)'(H + w diag(shift))(x, u) + g'(x, u) along A, B.
     """
