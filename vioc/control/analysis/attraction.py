@@ -53,7 +53,9 @@ class Attraction:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % confidence interval of the attracted fraction of the region."""
+        """Wilson's 95 % confidence interval of the fraction of attracted initial states.
+        The closed loop brings these states of the tested region to its equilibrium.
+        """
         n, p, z = len(self.caught), self.fraction, CONFIDENCE
         center = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))

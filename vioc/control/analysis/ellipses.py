@@ -53,8 +53,8 @@ def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.
     M M' is this inverse in the observable directions, which the columns of `seen` span, and 0 in all other
     directions. `factor` is a square-root factor of the Gramian.
 
-    M is (ndx, rank). M M' is the covariance of the estimation error. The observable errors M w, |w| <= 1, have at most unit output energy; unobservable
-    errors may be added.
+    M is (ndx, rank), and M M' is the covariance of the estimation error. The observable errors M w, |w| <= 1,
+    have at most unit output energy; unobservable errors may be added.
 
     Parameters
     ----------
@@ -76,7 +76,8 @@ def project(M: np.ndarray, pair: list[int]) -> np.ndarray:
 
 def intersect(M: np.ndarray, pair: list[int]) -> np.ndarray:
     """Return the semi-axes of the section of {M w: |w| <= 1} with a coordinate plane.
-    They are the columns of a (2, 2) array; `pair` are the indices of the two coordinates, the others are 0.
+    They are the columns of a (2, 2) array. `pair` are the indices of the two coordinates of the plane, in
+    which all other coordinates are 0.
     """
     rest = np.delete(M, pair, axis=0)
     if not len(rest):

@@ -181,7 +181,8 @@ def frequency_response(
 
 def transfer(A: np.ndarray, B: np.ndarray, C: np.ndarray, turns: np.ndarray) -> np.ndarray:
     """Return the transfer matrix C (zI - A)^-1 B at points z of the unit circle.
-    The points are z = exp(2 pi i turns). The shape is (n, p, m), with inf at a pole.
+    The points are z = exp(2 pi i turns). The shape is (n, p, m) for n points, p outputs and m inputs, with
+    inf at a pole.
     """
     result = np.empty((len(turns), len(C), B.shape[1]), complex)
     for k, z in enumerate(np.exp(2j * np.pi * turns)):

@@ -238,7 +238,7 @@ def compressed(L: np.ndarray) -> np.ndarray:
 
 
 def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the norms of a matrix's rows, and a mask of rows larger than rounding.
+    """Return the norms of a matrix's rows, and a mask of rows above rounding errors.
 
     The norm of a row that is rounding is replaced by 1. A basis must not include rounding: after scaling it
     would be as large as a small motion.

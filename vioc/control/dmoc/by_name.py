@@ -109,7 +109,7 @@ def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
 
 def margin(raw: Raw, g: np.ndarray) -> float:
     """Return the smallest distance of a limited quantity from its limits.
-    Equations are left out. Each distance is divided by a scale of the limits (`limit_scale`); it is negative
+    Only inequalities count. Each distance is divided by a scale of the limits (`limit_scale`); it is negative
     if a limit is violated.
     """
     least = np.inf

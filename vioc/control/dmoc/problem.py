@@ -269,7 +269,7 @@ class Problem:
         return [phase.cost for phase in self.phases]
 
     def refine(self, result: Result, factor: int, **options: Any) -> Result:
-        """Solve the problem with `factor` times as many steps, from a result."""
+        """Solve the problem with `factor` times as many steps, starting from a result."""
         return self.refined(factor).solve(result, **options)
 
     def sensitivity(self, result: Result) -> Sensitivity:

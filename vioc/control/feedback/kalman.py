@@ -106,7 +106,7 @@ class KalmanFilter:
 
     def start(self, x: np.ndarray, P: Any = None) -> Estimate:
         """Return the estimate with state x before the first measurement.
-        Its covariance is the precomputed one; the argument P is ignored.
+        Its covariance is the precomputed covariance of the filter; the argument P is ignored.
         """
         return Estimate(self.map.check_state(x, "estimate"), self.before[0])
 

@@ -17,7 +17,8 @@ from vioc.maps.protocol import OneStepMap
 
 
 def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, float]:
-    """Return a pose as values by name, for goals, end conditions and weights.
+    """Return the pose of a frame as a dict of values by name.
+    The dict can be used in goals, end conditions and weights.
 
     Parameters
     ----------
@@ -49,8 +50,8 @@ def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, fl
 
 
 def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = None) -> ca.SX:
-    """Return the pose error of a frame as an expression in a map's symbols.
-    It can be part of costs and constraints.
+    """Return the error between the pose of a frame and a target pose.
+    It is an expression in a map's symbols, for use in costs and constraints.
 
     It stacks p - p_d (m, in the world) and log(R_d' R) (rad, in the axes of R_d). Example:
     ``PathConstraint("upright", pose_error(f, "cup", rotation=R)[:2], -0.1, 0.1)``. Arguments are those of

@@ -524,7 +524,7 @@ def finished(
 
 
 def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, float, bool]:
-    """Simulate the inputs of a motion without feedback, and compare both motions.
+    """Simulate the inputs of a motion without feedback, and compare with this motion.
 
     Returns a trajectory, the distance, and True if rounding separates the two; then the trajectory is the
     iterate itself, else the rollout. The test uses the sizes of a problem's states, by default those of the
