@@ -116,9 +116,9 @@ class LineSearch:
         return True
 
     def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
-        """Return merit, barrier cost and violation of a trial, as the filter needs them.
-        The residuals of the cost have been predicted. The cost of the errors of this prediction is subtracted
-        from the barrier cost, and the size of these errors counts as a violation.
+        """Return merit, barrier cost and violation of a trial in the form for the filter.
+        A Newton step predicts the nonlinear residuals of the cost. The cost of the prediction errors is
+        subtracted from the barrier cost, and their size counts as a violation.
         """
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))
