@@ -40,7 +40,7 @@ FREE = 1e-12  # relative information added to each component of the initial stat
 @dataclass(frozen=True)
 class Judged:
     """Value of an experiment's design criterion, and the Fisher information.
-    The Fisher information says how well measurements of one motion determine the parameters.
+    The Fisher information describes how precisely measurements of one motion determine the parameters.
 
     These are (ID-16) and (ID-17).
 

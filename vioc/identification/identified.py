@@ -228,7 +228,7 @@ class Identification:
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Flags by body name, True if the estimated inertia is physically possible."""
+        """Flags by body name, True if the body's inertia is physically possible."""
         return {n: consistent(numbers) for n, numbers in self._inertias().items()}
 
     def _inertias(self) -> dict[str, np.ndarray]:

@@ -194,7 +194,7 @@ class BaseParameters:
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Flags by body name, True if the estimated inertia is physically possible."""
+        """Flags by body name, True if the body's inertia is physically possible."""
         return {n: consistent(v) for n, v in self.numbers.items()}
 
     def validate(self, record: Any, physical: bool = True) -> Torques:

@@ -185,7 +185,9 @@ def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _stretched(run: Trajectory, by: float) -> Trajectory:
-    """Return a trajectory with all steps lengthened by a factor."""
+    """Return a trajectory whose time steps are longer by the factor `by`.
+    Its states and inputs are unchanged.
+    """
     return replace(run, t=run.t[0] + (run.t - run.t[0]) * by)
 
 
@@ -206,8 +208,8 @@ def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tu
 
 def check_closed(f: OneStepMap, run: Trajectory) -> float:
     """Check that a trajectory is periodic; return how much its ends differ.
-    This is the largest difference between the first and the last state, relative to 1 + |x|. Raises
-    ValueError if it is too large.
+    This is the largest difference between entries of the first and the last state, divided by 1 plus the
+    largest magnitude in the first state. Raises ValueError if it is too large.
     """
     gap = np.abs(f.difference(run.x[0], run.x[-1]))
     moved = gap.max() / (1 + np.abs(run.x[0]).max())

@@ -178,9 +178,9 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
 
 
 def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return, for each state in X, linear conditions on errors and idle directions.
+    """Return linear conditions on state errors, and idle directions, at each state.
     Errors that meet the conditions satisfy the constraints and affect the future motion. Idle directions are
-    errors that no step uses. The vector theta contains the values of the map's parameters.
+    errors that no step uses. X are the states, and theta the values of the map's parameters.
 
     At each state the conditions (c, ndx) are the derivatives of the constraints by errors, and the kernel of
     A among errors that satisfy them. Idle directions, returned second, span the part of that kernel that has

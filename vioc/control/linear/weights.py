@@ -81,7 +81,7 @@ def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definit
 
 def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
     """Return a positive semi-definite weight (ndx, ndx) on errors of the state.
-    The argument `value`, a number, a diagonal, a matrix or a dict by name, is checked.
+    The argument `value` is a number, a diagonal, a matrix, or a dict of weights by name.
     """
     names = f.space.error_names
     if isinstance(value, Mapping):
@@ -97,7 +97,7 @@ def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
 
 def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.ndarray:
     """Return positive semi-definite weights on errors of the states X.
-    They are given as a number, a diagonal or a matrix, or by name for errors and other quantities.
+    The argument `value` is a number, a diagonal, a matrix, or a dict of weights of named quantities.
 
     X (N, nx) are the states about which the errors are taken.
 

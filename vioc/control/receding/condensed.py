@@ -124,8 +124,8 @@ class CondensedSolver:
 
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper limits of the condensed program for initial state x0.
-        The constraints `kept` come first. The upper limits of soft constraints are not among them: they are
-        separate constraints at the end of the vector.
+        The first limits belong to the constraints `kept`. A soft constraint has an infinite upper limit
+        there, and its true upper limit in a separate constraint at the end.
         """
         at, soft = self._start @ x0, self._soft
         low, high = self._low - at, self._high - at

@@ -252,9 +252,9 @@ class LinearMPC(Law):
         return LinearPlan(u, np.vstack([x, ahead]), slack, cost)
 
     def _take_over(self, d: Data, k: int, n: int) -> float:
-        """Set the terms of the program that describe the end of the reference trajectory.
-        After this end, errors of the state are relative to a constant reference, which changes cost and
-        dynamics. The terms are 0 unless the horizon contains the end. Return the constant term of the cost.
+        """Set the cost and dynamics terms for the end of the reference trajectory.
+        After this end, errors of the state are relative to a constant reference instead. The terms are 0
+        unless the horizon contains the end. Return the constant term of the cost.
 
         The weight P becomes Qf. Later steps have the cost z'Pz for the error z from the constant state if no
         bound is active.

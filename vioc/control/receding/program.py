@@ -42,7 +42,9 @@ class Plan(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Quadratic program about a plan, complete except for the measured state."""
+    """Quadratic program of nonlinear MPC before the state is measured.
+    It is linearized about a plan, which consists of predicted states and inputs.
+    """
 
     plan: Plan
     stages: Stages

@@ -303,7 +303,7 @@ class StageQP:
 
     def _proved(self, found: Answer) -> bool:
         """Return True if the quadratic program is proved to be infeasible.
-        The proof consists of multipliers: the constraint violations with the smallest sum of squares.
+        The multipliers in the proof are the constraint violations with the smallest sum of squares.
 
         This is used for programs solved by the interior-point method.
         """
@@ -382,8 +382,8 @@ def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
 
 def remains(d: Data, a: Answer, size: float) -> float:
     """Return the largest relative residual of a solution's optimality conditions.
-    A residual is relative to the terms of its condition. The argument `size` is the magnitude of the cost
-    without limits, which is a part of the scale of the duality gap.
+    Each residual is divided by the magnitude of the terms in its condition. For the duality gap, this
+    includes `size`, the magnitude of the cost without limits.
 
     It is the largest of these: violations of constraints and dynamics relative to their terms, stationarity
     with respect to an input relative to its terms, soft constraints relative to multipliers, and the duality

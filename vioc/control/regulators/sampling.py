@@ -217,8 +217,8 @@ class Sampler:
         return law, observer
 
     def _together(self, s: LoopSamples, noise: Noise | None, count: int) -> None:
-        """Simulate up to `count` samples in one call of a compiled program.
-        The program contains the plant, the feedback law and the observer.
+        """Simulate up to `count` samples in one call of a program.
+        The program is built from the formulas of the plant, the feedback law and the observer.
 
         The first sample is `s.done`. The simulation ends before a step that the function does not solve. It
         begins and ends at samples of the observer.

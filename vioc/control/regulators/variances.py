@@ -199,7 +199,7 @@ class VarianceProblem:
         return VarianceDesign(K, Pi, P, *self._variances(K, P), float(dual))
 
     def least(self, multipliers: VarianceMultipliers) -> float:
-        """Return a lower bound, for all gains, on a weighted sum of variances.
+        """Return a lower bound on a weighted sum of variances, valid for all gains.
         The multipliers are the weights.
 
         The bound holds to rounding. It is the cost of the regulator for these weights alone, without Q and R.
@@ -245,7 +245,7 @@ class VarianceProblem:
     ) -> tuple[VarianceMultipliers, float, int]:
         """Maximize the Lagrange dual function over the multipliers by Newton's method.
         A barrier keeps the multipliers positive; its parameter falls from t. Return the multipliers, the last
-        barrier parameter, and the number of Newton steps.
+        barrier parameter, and the number of iterations.
         """
         count = len(now.mu) + len(now.L)
         if count == 0:
@@ -407,9 +407,8 @@ class _Basis:
     def products(self, S: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Return the matrix of tr(E_p S E_q Z) for all pairs of basis matrices E_p, E_q.
         E_p is the derivative of the block-diagonal matrix of diag(mu) and L with respect to entry p of the
-        vector of all multipliers. S and Z are matrices of the same size.
-
-        The multipliers of limits on variances are mu; L is that of the limit on the final covariance.
+        vector of all multipliers. The vector mu and the matrix L are the multipliers of limits on variances
+        and on the final covariance. S and Z are (rows + n, rows + n).
         """
         r = self.rows
         H = np.zeros((self.size, self.size))

@@ -282,7 +282,8 @@ class Level:
         self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the Hessians of a Newton step's linear-quadratic subproblem.
-        The constraints are eliminated, so that they contribute to the Hessians.
+        They include the terms of the eliminated constraints. The arguments `of_states`, `of_inputs` and
+        `of_start` (for the first state) are shifts of the diagonals.
 
         These are the matrices M (N, q, q) of (IP 6) and the last one (n, n): the scaled Hessian, shifted on
         its diagonal by `of_states` and `of_inputs` and for the first state also by `of_start` (n,), plus the

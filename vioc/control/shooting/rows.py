@@ -386,7 +386,9 @@ class ConstraintRows:
     # -- by name --------------------------------------------------------------------------------
 
     def each(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        """Split an array over all constraints into arrays over samples, by name."""
+        """Split an array over all constraints and steps into a dict by constraint name.
+        Each value in the dict is an array over the samples at which the constraint holds.
+        """
         n = self.steps
         path, end = values[: n * self.m].reshape(n, self.m), values[n * self.m :]
         found = {}
@@ -474,8 +476,8 @@ class ConstraintRows:
         return float(distances.min()) if len(distances) else np.inf
 
     def check_start(self, curve: Trajectory, tolerance: float = 1e-9) -> None:
-        """Raise StartOutside if the given initial state violates limits at the start.
-        Only limits of quantities that no input can change at the start are checked.
+        """Raise a StartOutside error if the given initial state violates limits.
+        Only limits of quantities that no input can change at the first sample are checked.
         """
         each = self.each(self.values(curve))
         for p in self.places:

@@ -230,9 +230,9 @@ class Recursion:
     @cached_property
     def _closed(self) -> tuple[np.ndarray, np.ndarray]:
         """Closed-loop matrices A - B K (N, n, n), without and with regularized dynamics.
-        A and B are the dynamics matrices, and K the gains. For regularized dynamics, they are (I - D T) (A -
-        B K), with the cost-to-go matrix T and the diagonal matrix D of the regularization deltas of the
-        states.
+        A and B are the dynamics matrices, and K the gains. For regularized dynamics, the matrices are (I - D
+        T) (A - B K), where T is the cost-to-go matrix, and the diagonal of D has the regularization deltas of
+        the states.
         """
         n, e = self.n, self._elastic
         free = self._F[:, :, :n] - self._F[:, :, n:] @ self.gains
