@@ -270,9 +270,9 @@ class Sampler:
         s.done += done
 
     def _program(self, carries: list[int], numbers: list[int]) -> Program:
-        """Return the compiled function that simulates one sample of the closed loop.
-        `carries` are the sizes of the vectors that are passed from sample to sample, `numbers` those of the
-        data of law and observer, such as gains.
+        """Return the program that simulates one sample of the closed loop.
+        The argument `carries` has the sizes of the vectors that are passed from sample to sample, `numbers`
+        those of the data of law and observer, such as gains.
 
         The plant's map stores it, and closed loops with equal formulas share it.
         """
