@@ -1,4 +1,6 @@
-"""Natural frequencies and mode shapes at an equilibrium (docs/maths/cables.md)."""
+"""Natural frequencies and mode shapes of a mechanism about an equilibrium.
+The maths are in docs/maths/cables.md.
+"""
 
 from __future__ import annotations
 
@@ -94,9 +96,10 @@ def longest_step(equilibrium: StaticEquilibrium) -> float:
 
 
 def _about(equilibrium: StaticEquilibrium) -> tuple[Statics, Any, Any]:
-    """Return energy, basis Z of allowed motions, and mass matrix at an equilibrium.
-    The energy is an object that evaluates derivatives. Columns of Z span the motions that satisfy the
-    linearized constraints. The mass matrix is Z' M Z, where M is the mass matrix of the free variables.
+    """Return energy, allowed motions and mass matrix about an equilibrium.
+    The results are a `Statics` object, which evaluates the energy and its derivatives; a basis Z of the
+    motions that satisfy the linearized constraints; and the mass matrix Z' M Z, where M is that of the free
+    variables.
     """
     if not isinstance(equilibrium, StaticEquilibrium):
         raise ModelError(f"expected the result of static_equilibrium, got {type(equilibrium).__name__}")

@@ -26,7 +26,7 @@ SETTLED = 1e-7  # relative step below which Newton's method ends as soon as its 
 
 @dataclass(frozen=True)
 class StaticEquilibrium:
-    """Static equilibrium of a system, with its multipliers and stiffness.
+    """Static equilibrium of a system, with constraint multipliers and stiffness.
 
     Attributes
     ----------

@@ -144,7 +144,9 @@ def _cores() -> str:
 
 
 def _blas_threads() -> str:
-    """Return the number of threads of NumPy's BLAS, or the variable that sets it."""
+    """Return the number of threads of NumPy's BLAS library, if known, as text.
+    Otherwise return the environment variables that set this number.
+    """
     loaded = []
     if sys.platform == "linux":
         with open("/proc/self/maps") as maps:

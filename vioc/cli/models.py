@@ -1,4 +1,4 @@
-"""Functions that load the model which an argument of a command names."""
+"""Functions that load a mechanism from a file or by the name of a built-in model."""
 
 from __future__ import annotations
 

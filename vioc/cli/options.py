@@ -133,7 +133,9 @@ def model_options() -> argparse.ArgumentParser:
 
 @functools.cache
 def start_options() -> argparse.ArgumentParser:
-    """Return a parser of ``MODEL --set --guess --dt``: model, start and time step."""
+    """Return a parser of the argument ``MODEL`` and options ``--set --guess --dt``.
+    They define the model, the initial state of its motion, and the time step.
+    """
     made = argparse.ArgumentParser(add_help=False, parents=[model_options()])
     for option, help in (("--set", SET_HELP), ("--guess", GUESS_HELP)):
         made.add_argument(

@@ -34,7 +34,9 @@ def print_values(
 
 @contextmanager
 def remarks() -> Iterator[None]:
-    """Collect the warnings in a block, and print them to stderr at its end."""
+    """Collect the warnings that occur in a ``with`` block, and print them at its end.
+    They are printed to stderr.
+    """
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         yield

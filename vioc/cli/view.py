@@ -108,7 +108,7 @@ def _runs(given: list[str], system: System) -> dict[str, Any]:
 
 def _pose(args: argparse.Namespace, system: System) -> Any:
     """Return the configuration that the options of the command specify.
-    If the system has constraints, other variables get values that satisfy them.
+    If the system has constraints, variables that no option sets get values that satisfy the constraints.
     """
     import vioc
     from vioc.dynamics.starts import start

@@ -152,8 +152,9 @@ def require_compiler() -> Compiler:
 
 @lru_cache(maxsize=8)
 def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
-    """Return the first C compiler that works, or None and why none works.
-    The reason is "" if a compiler works, and also if the user chose none and none was found.
+    """Return the first C compiler that works, or None, and a message.
+    The message says why no compiler works. It is empty if a compiler works, or if no compiler is installed
+    and the environment variable CC chooses none.
     """
     own = [] if importlib.util.find_spec(PACKAGE) is None else [[sys.executable, "-m", PACKAGE, "cc"]]
     try:

@@ -41,8 +41,8 @@ Rows = slice | np.ndarray  # indices of rows of a workspace
 
 class OperationValues(NamedTuple):
     """Operations of a CasADi function, in the order of their evaluation.
-    Each operation computes one value. `op` has the code of each operation, `of` the indices of its operands.
-    `given` has the (argument, entry) of each operation that reads an input, and the value of each constant.
+    Each operation computes one value: `op` has its code, and `of` the indices of its operands. For operations
+    that read an input, `given` has the pair (argument, entry); for constants it has the value.
     """
 
     op: list[int]
@@ -128,8 +128,9 @@ class GroupedFunction:
     # -- rows ---------------------------------------------------------------------------------------
 
     def _lay_out(self, values: OperationValues, order: list[list[int]], kept: set[int]) -> list[int]:
-        """Assign a row of the workspace array to every intermediate value of the function.
-        A row is used again when no later operation needs its value.
+        """Assign a row of the workspace array to each operation; return these rows.
+        A row is used again when no later operation needs its value. The list `order` has the groups of
+        operations; rows of the operations `kept` are not used again.
         """
         last = [0] * len(values.op)
         for g, members in enumerate(order):
@@ -204,7 +205,7 @@ class _Free:
         self._ranges: list[tuple[int, int]] = []
 
     def take(self, count: int) -> int:
-        """Reserve `count` adjacent unused rows, and return the first."""
+        """Reserve `count` adjacent unused rows, and return the index of the first row."""
         for i, (first, end) in enumerate(self._ranges):
             if end - first >= count:
                 self._ranges[i : i + 1] = [(first + count, end)] if end - first > count else []

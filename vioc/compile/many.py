@@ -113,7 +113,7 @@ class ManyProgram:
         X: np.ndarray,
         multipliers: np.ndarray,
     ) -> np.ndarray:
-        """Continue rollouts from their current steps to step `end`.
+        """Continue rollouts from their current steps `at` to step `end`.
         The states are written to X. A rollout stops earlier at a step that fails.
 
         Parameters

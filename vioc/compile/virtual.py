@@ -245,9 +245,9 @@ def _tiled(a: np.ndarray, count: int) -> np.ndarray:
 
 
 def _inputs(args: Sequence[np.ndarray], count: int = 0) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return a contiguous array for each argument, with the array to copy from.
-    The second is None if no copy is needed. With a `count`, a one-dimensional argument is repeated `count`
-    times.
+    """Return, for each argument, a contiguous array and the source of its values.
+    The source is None if the array is the argument itself. With a `count`, a one-dimensional argument is
+    repeated `count` times.
     """
     found: list[tuple[np.ndarray, np.ndarray | None]] = []
     for a in args:

@@ -1,7 +1,7 @@
 """Optimal control of any one-step map x_k+1 = f(x_k, u_k).
-The package has costs, regulators and trajectory optimization. `dmoc` transcribes problems with constraints,
-`feedback` has equilibria, observers, closed loops and predictive controllers, and `analysis` has
-controllability, observability, modes and regions of attraction.
+The package has costs, regulators and trajectory optimization. Its subpackage `dmoc` transcribes problems to
+nonlinear programs, `feedback` has equilibria, observers, closed loops and predictive controllers, and
+`analysis` has controllability, observability, modes and regions of attraction.
 """
 
 from typing import TYPE_CHECKING

@@ -175,8 +175,8 @@ class Problem(ShootingProblem):
         self, stages: Stages, X: np.ndarray, U: np.ndarray, iterations: int, whole: bool
     ) -> Iterator[SearchStart]:
         """Yield the solution of DMOC with IPOPT, as the initial guess of another search.
-        Yield nothing if IPOPT fails, or if DMOC does not support the problem: it needs a given initial state,
-        duration and parameters, and steps of the map's length.
+        Yield nothing if IPOPT fails or DMOC does not support the problem. DMOC requires that the initial
+        state, the duration and the parameters are given, and that all steps have the map's step length.
         """
         u = self.unknowns
         if u.map is not self.map or u.free_start or (self.lengths != self.map.dt).any():

@@ -77,8 +77,8 @@ class Kkt:
 
     @property
     def residual(self) -> float:
-        """Largest of the five residuals of the conditions of optimality.
-        The value is nan if one of them is nan.
+        """Largest of the fields gap, stationarity, feasibility, complementarity and sign.
+        They are residuals of the conditions of optimality. The result is nan if one of them is nan.
         """
         parts = self.gap, self.stationarity, self.feasibility, self.complementarity, self.sign
         return float(np.max(parts))
@@ -92,9 +92,9 @@ class Kkt:
 
 
 class Row(NamedTuple):
-    """Scalar quantity with limits at samples `at` (S,).
-    The fields are its values, limits and multipliers at these samples, and its derivatives with respect to
-    states, inputs and constants.
+    """Scalar quantity with limits at the samples `at` (S,), with its derivatives.
+    The fields include its values, limits and multipliers at these samples. The derivatives are with respect
+    to states, inputs, and the free duration and parameters.
     """
 
     name: str

@@ -40,7 +40,7 @@ FREE = 1e-12  # relative information added to each component of the initial stat
 @dataclass(frozen=True)
 class Judged:
     """Value of an experiment's design criterion, and the Fisher information.
-    The information is that about the parameters in measurements of one motion.
+    The Fisher information describes how precisely measurements of one motion determine the parameters.
 
     These are (ID-16) and (ID-17).
 
@@ -342,9 +342,9 @@ def design(
 def _nearness(
     f: OneStepMap, run: Trajectory, bounds: Mapping[str, Any]
 ) -> tuple[Cost, np.ndarray, np.ndarray]:
-    """Return a cost that measures the distance of a motion from a trajectory.
-    Also return its scales of states and inputs. They are half the ranges in `bounds`, or half the
-    trajectory's ranges where there are no bounds.
+    """Return a cost that measures the distance of a motion from the trajectory `run`.
+    Also return the scales of states and inputs in this cost. They are half the ranges in `bounds`, or half
+    the trajectory's ranges where there are no bounds.
 
     The cost is the squared distance in units of the ranges of states and inputs.
     """

@@ -226,7 +226,8 @@ def half_step(segments: Segments, trial: Trial) -> np.ndarray:
 
 def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
     """Factorize the saddle-point matrix [[H, E'], [E, -diag(loose)]].
-    H is the Hessian and E the Jacobian of the defects; without `loose`, the last block is 0.
+    H is the Hessian of the cost, and E the Jacobian of the defects, with respect to all unknowns of the
+    identification. Without `loose`, the last block is 0.
     """
     if not E.shape[0]:
         return splu(sparse.csc_matrix(H))

@@ -221,14 +221,14 @@ class Identification:
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
         """Return confidence intervals of the parameters, by name.
-        They are valid if residuals are white and as large as the noise.
+        They are valid if the prediction errors are white noise with the standard deviations of the sensors.
         """
         k = float(ndtri(0.5 + level / 2))
         return {n: (v - k * self.std[n], v + k * self.std[n]) for n, v in self.values.items()}
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Physical consistency of each body's inertia, by name: True if it is possible."""
+        """Flags by body name, True if the body's inertia is physically possible."""
         return {n: consistent(numbers) for n, numbers in self._inertias().items()}
 
     def _inertias(self) -> dict[str, np.ndarray]:

@@ -42,7 +42,7 @@ def identify(
     max_iterations: int = 300,
     tolerance: float = 1e-3,
 ) -> Identification:
-    """Estimate the parameters of a map for which its motions best fit measurements.
+    """Estimate parameters of a map such that its motions best fit measured motions.
 
     It minimizes half the sum of squares of (predicted - measured) / standard deviation over parameters,
     initial states of records and unknown inputs, with exact derivatives of the map

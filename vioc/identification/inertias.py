@@ -44,6 +44,8 @@ def consistent(numbers: np.ndarray, slack: float = 1e-9) -> bool:
 
 def body_numbers(z: ca.SX) -> ca.SX:
     """Return a body's ten inertial parameters as functions of coordinates z (10,).
+    The coordinates are unconstrained. They are the logarithm of the mass m, the centre of mass, and the
+    entries of a triangular matrix L, where m L L' are the second moments of mass.
 
     The coordinates are (log m, c, L11, L22, L33, L21, L31, L32). See (ID-9).
     """

@@ -13,10 +13,11 @@ from scipy.sparse.csgraph import connected_components
 
 
 def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float) -> None:
-    """Raise ValueError if no force of known magnitude acts on coupled coordinates.
-    The test is made for each group of generalized coordinates that are coupled with each other.
+    """Raise ValueError if no known force acts on a group of coupled coordinates.
+    Generalized coordinates are coupled if their equations of motion share a parameter. The matrix W
+    multiplies the parameters in these equations, and y has the known forces.
 
-    The group's equations are not coupled to others. `rows` are the variables' names, W and y the equations.
+    `rows` are the names of the coordinates' variables.
     """
     sizes = np.linalg.norm(W, axis=0)
     touched = sizes > rank * sizes.max(axis=0, initial=0.0)

@@ -1,5 +1,5 @@
-"""Search for physically consistent inertias with given base parameters.
-The base parameters are results of an identification.
+"""Search for physically possible inertias of bodies with given base parameters.
+Base parameters are the combinations of inertial parameters that an identification determines.
 
 See (ID-15).
 """
@@ -40,11 +40,12 @@ def physical_set(
     regressor: Any, base: np.ndarray, values: np.ndarray, R: np.ndarray, length: float, reach: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
     """Return physically possible inertial parameters for given base parameters.
+    Also return the ten parameters of each body, and the root mean square deviation of the base parameters
+    from the given `values`.
 
-    Returns all parameters, those of each body, and the root mean square deviation of their combinations from
-    the given ones. The set is near the initial guess. Distances are relative to the guessed masses, to
-    `length`, and for parameters of forces to the larger of the guess and `reach` (n,), the value that
-    explains all measurements alone, since the guess of a friction may be 0. See (ID-15).
+    The set is near the initial guess. Distances are relative to the guessed masses, to `length`, and for
+    parameters of forces to the larger of the guess and `reach` (n,), the value that explains all measurements
+    alone, since the guess of a friction may be 0. See (ID-15).
     """
     count, own = len(regressor.bodies), len(regressor.linear)
     z = ca.SX.sym("z", 10)

@@ -137,7 +137,8 @@ class Record:
 
 
 def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
-    """Return a list of records, given records, simulated trajectories or a batch.
+    """Convert records, simulated trajectories or a batch to a list of records.
+    A record contains the measurements and inputs of one motion.
 
     `Record.of` converts the runs.
     """

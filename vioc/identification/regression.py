@@ -194,7 +194,7 @@ class BaseParameters:
 
     @property
     def bodies(self) -> dict[str, bool]:
-        """Physical consistency of each body's inertia, by name: True if it is possible."""
+        """Flags by body name, True if the body's inertia is physically possible."""
         return {n: consistent(v) for n, v in self.numbers.items()}
 
     def validate(self, record: Any, physical: bool = True) -> Torques:
@@ -349,7 +349,8 @@ def base_parameters(
 
 def _terms(regressor: Any, m: SmoothMotion) -> np.ndarray:
     """Return the regressor at rest, and its changes due to single accelerations.
-    A regressor is the matrix that multiplies the parameters in the equations of motion.
+    A regressor is the matrix that multiplies the parameters in the equations of motion. Each change is caused
+    by the measured acceleration of one variable, while all other accelerations are 0.
 
     They are (N, nq, n), at some samples. Their sum is zero for bodies that no force moves.
     """

@@ -55,8 +55,9 @@ class Trial:
 
 @dataclass
 class Prediction:
-    """Predicted measurements and residuals of all records for values of unknowns.
-    The unknowns are the parameters, the unknown inputs and the initial states of segments.
+    """Predicted measurements and residuals of all records in an identification.
+    They are computed for given values of the unknowns: parameters, unknown inputs and initial states of
+    segments.
 
     Attributes
     ----------
@@ -265,7 +266,8 @@ class Segments:
         return np.concatenate(found) if found else np.zeros(0)
 
     def seamless(self, trial: Trial, found: Prediction) -> Trial:
-        """Remove jumps of the state between segments that do not affect the motion.
+        """Remove jumps between segments in directions that do not affect the motion.
+        A jump is the difference between the end state of a segment and the initial state of the next segment.
 
         Returns trial values with the same motions, in which the end of a segment and the next initial state
         agree in directions without effect on the motion (momenta across constraints). Bases rotate with
@@ -284,8 +286,9 @@ class Segments:
         return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
-        """Return the mean squares (g,) of the defects between segments.
-        The mean is over all boundaries between segments. The result is None if all defects are zero.
+        """Return a mean square for each of the g defects between segments.
+        For each component of the state's error, the mean is over all boundaries between segments. The result
+        is None if all defects are zero.
         """
         joints = self._joints()
         if not joints or not found.gaps.any():

@@ -15,9 +15,10 @@ from vioc.runs.trajectory import Trajectory
 
 
 def states_at_rest(f: OneStepMap, x: np.ndarray) -> list[tuple[str, float]]:
-    """Return names and values of the states to print for an equilibrium.
+    """Return names and values of the states to show when an equilibrium is printed.
+    All states are shown, except for momenta if the map has constraints.
 
-    Momenta are omitted if there are constraints: at rest they are half the constraint impulses.
+    At rest, these momenta are half the constraint impulses.
     """
     names = f.state_names
     told = [not (f.multiplier_names and n.startswith("p.") and n[2:] in names) for n in names]
@@ -25,7 +26,8 @@ def states_at_rest(f: OneStepMap, x: np.ndarray) -> list[tuple[str, float]]:
 
 
 def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.ndarray]:
-    """Return the given trajectory, or state (nx,) and input (nu,) of an equilibrium.
+    """Convert the argument `about` to a trajectory or an equilibrium point (x, u).
+    The point has the state x (nx,) and the input u (nu,).
 
     Parameters
     ----------
@@ -51,8 +53,8 @@ def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.nda
 
 
 def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
-    """Check that a trajectory is one of the map f.
-    Return f with the trajectory's step length.
+    """Check that f is the map of a trajectory, apart from the step length.
+    Return f with the step length of the trajectory.
 
     If the trajectory's steps are not equal, the result is the map itself.
 

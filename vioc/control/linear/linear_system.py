@@ -82,8 +82,9 @@ class LinearSystem:
         return C @ self.T, tuple(f"output {i}" for i in range(len(C)))
 
     def _check_seen(self, C: np.ndarray, names: Sequence[str]) -> None:
-        """Raise ValueError if outputs depend on directions that the coordinates omit.
-        These are idle directions (see `tangent_basis`): errors of the state that no step uses.
+        """Raise ValueError if an output depends on directions that have no coordinates.
+        The coordinates of the linear system omit idle directions, which are errors of the state that no step
+        uses. C is the Jacobian of the outputs with respect to the error of the state.
 
         Such outputs would be zero in the coordinates.
         """
@@ -155,7 +156,9 @@ def linear_system(
 
 
 def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the matrices A and B of a linearization with rounding noise set to zero.
+    """Return the matrices A and B of a linearization, with rounding errors set to 0.
+    The argument `found` contains linearizations for slightly different step lengths. Derivatives that change
+    irregularly between them are rounding errors.
 
     Shapes (N, n, n), (N, n, m). `found` are linearizations for slightly different step lengths. A derivative
     changes in proportion to the step length; rounding noise changes completely. If a state's row of A - I and
@@ -182,7 +185,9 @@ def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _stretched(run: Trajectory, by: float) -> Trajectory:
-    """Return a trajectory with all steps lengthened by a factor."""
+    """Return a trajectory whose time steps are longer by the factor `by`.
+    Its states and inputs are unchanged.
+    """
     return replace(run, t=run.t[0] + (run.t - run.t[0]) * by)
 
 
@@ -202,9 +207,9 @@ def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tu
 
 
 def check_closed(f: OneStepMap, run: Trajectory) -> float:
-    """Return the distance between first and last state of a periodic trajectory.
-
-    It is relative to 1 + |x|. Raises ValueError if it is too large.
+    """Check that a trajectory is periodic; return how much its ends differ.
+    This is the largest difference between entries of the first and the last state, divided by 1 plus the
+    largest magnitude in the first state. Raises ValueError if it is too large.
     """
     gap = np.abs(f.difference(run.x[0], run.x[-1]))
     moved = gap.max() / (1 + np.abs(run.x[0]).max())
@@ -226,8 +231,9 @@ def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.n
 
 
 def sizes(value: Any, names: Sequence[str], what: str, prefix: str = "") -> np.ndarray:
-    """Return positive sizes (n,) of named quantities, after checks.
-    They are given as one number, as an array or by name; a size that is not given is 1.
+    """Return checked magnitudes or standard deviations (n,) of named quantities.
+    They are given as one number for all quantities, as an array, or by name. A quantity that is not named has
+    the value 1.
     """
     value = in_order(value, names, what, 1.0, prefix=prefix)
     array = check_array(

@@ -1,4 +1,5 @@
-"""Tangent spaces of constrained mechanisms: errors that the constraints allow.
+"""Tangent spaces of constrained mechanisms.
+A tangent space consists of the errors of a state that the constraints allow.
 
 A state x = [q, p] of a variational integrator with constraints h(q) = 0 has errors that no motion has (dq
 that violates the constraints) and errors without effect on the future (dp in the range of Dh', which the next
@@ -45,7 +46,10 @@ def one_manifold(f: OneStepMap) -> bool:
 
 
 def has_manifold(f: OneStepMap) -> bool:
-    """Return True if errors are restricted to the constraint manifold by default."""
+    """Return True if linearizations of a map use its constraint manifold by default.
+    This is so if the map has constraints and all its states lie on one manifold. Errors of the state are then
+    restricted to the tangent space of the manifold.
+    """
     return bool(f.multiplier_names) and one_manifold(f)
 
 
@@ -174,8 +178,9 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
 
 
 def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return linear conditions that define the reduced tangent space at each state.
-    This space consists of the errors that satisfy the constraints and affect the future motion.
+    """Return linear conditions on state errors, and idle directions, at each state.
+    Errors that meet the conditions satisfy the constraints and affect the future motion. Idle directions are
+    errors that no step uses. X are the states, and theta the values of the map's parameters.
 
     At each state the conditions (c, ndx) are the derivatives of the constraints by errors, and the kernel of
     A among errors that satisfy them. Idle directions, returned second, span the part of that kernel that has
@@ -223,8 +228,9 @@ def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
 
 @lru_cache(maxsize=4)
 def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
-    """Return linear conditions that the errors of a constrained state must satisfy.
-    Their null space is the reduced tangent space.
+    """Return a function that computes linear conditions on the errors of a state.
+    The conditions are a matrix. Its null space contains the errors that satisfy the constraints and affect
+    the future motion. The sparsity of the matrix is returned, too.
 
     They are a function (x, parameters) -> (c, nx), returned with its sparsity.
     """
@@ -264,8 +270,9 @@ def _equations(f: OneStepMap) -> ca.Function | None:
 
 
 def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
-    """Return linear conditions that exclude momentum errors without later effect.
-    The next impulses of velocity constraints cancel these errors.
+    """Return linear conditions that exclude errors of momenta without later effect.
+    The impulses of velocity constraints in the next step cancel these errors. The argument `moments` has the
+    indices of the momenta among the states.
 
     They are rows (1, nx) with A of A(q) dq = 0, derived from the step's equations, in which p and the
     impulses are added to each other.
@@ -294,7 +301,8 @@ def _idle(f: OneStepMap) -> list[int]:
 
 
 def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Divide linear conditions on states into groups without common states.
+    """Divide linear conditions into groups that have no states in common.
+    The argument `pattern` is the sparsity of the matrix of the conditions, and n the number of states.
 
     A group is a pair (rows, states). Separate groups yield a basis that mixes only states that a condition
     mixes: states without a condition remain coordinates, configurations and momenta remain separate.
@@ -309,7 +317,9 @@ def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]
 
 
 def _null_space(C: np.ndarray, groups: list[tuple[np.ndarray, np.ndarray]] | None) -> np.ndarray:
-    """Return an orthonormal basis of the null space of linear conditions C (c, n)."""
+    """Return an orthonormal basis of the null space of linear conditions C (c, n).
+    Conditions of different `groups` have no variables in common; None means one group.
+    """
     columns = []
     if groups is None:
         groups = [(np.arange(C.shape[0]), np.arange(C.shape[1]))]

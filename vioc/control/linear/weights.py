@@ -80,7 +80,9 @@ def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definit
 
 
 def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
-    """Return a positive semi-definite weight (ndx, ndx) on errors, after checks."""
+    """Return a positive semi-definite weight (ndx, ndx) on errors of the state.
+    The argument `value` is a number, a diagonal, a matrix, or a dict of weights by name.
+    """
     names = f.space.error_names
     if isinstance(value, Mapping):
         value = by_quantity(f, value, what, names)
@@ -94,7 +96,8 @@ def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
 
 
 def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.ndarray:
-    """Return a semi-definite weight on errors, given by the names of quantities.
+    """Return positive semi-definite weights on errors of the states X.
+    The argument `value` is a number, a diagonal, a matrix, or a dict of weights of named quantities.
 
     X (N, nx) are the states about which the errors are taken.
 

@@ -100,9 +100,10 @@ class CondensedSolver:
 
     def solve(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
         """Solve the quadratic program for a given initial state.
+        Return states and inputs (x_k, u_k) of all stages, the last state, the multipliers of the constraints
+        `kept`, and True if the solver succeeded.
 
-        Returns (x_k, u_k) of all stages, the last state, the multipliers of the constraints `kept`, and True
-        if the solver succeeded.
+        If the solver failed, the result of `least` takes the place of the multipliers.
         """
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         soft, size = self._soft, by_d.shape[2]
@@ -122,9 +123,9 @@ class CondensedSolver:
         return np.vstack([z[:, :n], x_start @ x0 + x]), z[:, n:]
 
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper limits of the constraints of the condensed program.
-        They depend on the initial state x0. The vector has all constraints in order. The upper limits of soft
-        constraints are separate constraints at its end.
+        """Return lower and upper limits of the condensed program for initial state x0.
+        The first limits belong to the constraints `kept`. A soft constraint has an infinite upper limit
+        there, and its true upper limit in a separate constraint at the end.
         """
         at, soft = self._start @ x0, self._soft
         low, high = self._low - at, self._high - at
@@ -151,11 +152,11 @@ class CondensedSolver:
         return self._of_rows(np.array(out["x"]).ravel()[size:])
 
     def _run(self, limits: tuple[np.ndarray, np.ndarray], free: int):
-        """Solve the condensed quadratic program for given limits by CasADi's solver.
-        The first `free` variables are without bounds; the slacks of soft constraints follow.
+        """Solve the condensed quadratic program for given limits with CasADi's solver.
+        The first `free` variables are unbounded; the slacks of soft constraints follow. Return the variables,
+        the multipliers of the limits, and True if the solver succeeded.
 
-        It is: minimize 1/2 |w|^2 + slope's under limits on A w, with the slacks s = w[free:] >= 0. Returns w,
-        multipliers, and True if the solver succeeded.
+        The program is: minimize 1/2 |w|^2 + slope's under limits on A w, with the slacks s = w[free:] >= 0.
         """
         A, size = self._matrix, self._matrix.shape[1]
         if A.shape not in self._solvers:

@@ -1,4 +1,6 @@
-"""Reference of a predictive controller at every sample, with the linearized map."""
+"""Reference of a predictive controller: a trajectory or an equilibrium.
+It includes the linearization of the map about the reference, and the weights of the cost.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class Takeover(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Reference states and inputs of a regulator, with linearization and weights.
+    """Reference states and inputs of a regulator.
+    The fields include the linearization of the map about the reference, and the weights of the cost.
 
     Attributes
     ----------
@@ -82,6 +85,7 @@ class Reference(NamedTuple):
 
 def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = None) -> Reference:
     """Return the reference of a regulator: a trajectory or an equilibrium.
+    S is the weight of products of state errors and inputs in the cost; None means that of the regulator.
 
     `S` replaces the regulator's cross weight. Raises ValueError for unequal steps.
     """

@@ -253,8 +253,8 @@ class LinearMPC(Law):
 
     def _take_over(self, d: Data, k: int, n: int) -> float:
         """Set the cost and dynamics terms for the end of the reference trajectory.
-        A constant reference follows there; the terms are 0 unless the horizon contains that end. Return
-        the constant term of the cost.
+        After this end, errors of the state are relative to a constant reference instead. The terms are 0
+        unless the horizon contains the end. Return the constant term of the cost.
 
         The weight P becomes Qf. Later steps have the cost z'Pz for the error z from the constant state if no
         bound is active.
@@ -272,14 +272,17 @@ class LinearMPC(Law):
         return float(over.offset @ over.Qf @ over.offset)
 
     def _beyond(self, limit: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a limit on the bounded states minus their reference X at samples 1 to n.
-        n is the number of steps. The first result is for samples 1 to n - 1, the second for sample n.
+        """Return limits on the deviations of bounded states from their reference X.
+        The argument `limit` is the lower or the upper bound of these states. The first result is for samples
+        1 to n - 1 of n steps, the second for sample n.
         """
         away = limit - X[1:, self._bounded]
         return away[:-1], away[-1]
 
     def _slack(self, qp: StageQP, found: Answer) -> np.ndarray:
-        """Return the violation of the state limits at each sample (n, states)."""
+        """Return the violations of the limits on states, (n, number of bounded states).
+        There is a row for each of the samples 1 to n of the horizon.
+        """
         d, nu, nb, n = qp.data, self.map.nu, len(self._bounded), qp.data.steps
         h = row_values(d, found.x, found.u)
         h = np.vstack([h[: n * qp.layout.rows].reshape(n, -1)[1:, nu : nu + nb], h[n * qp.layout.rows :]])

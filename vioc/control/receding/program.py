@@ -42,7 +42,9 @@ class Plan(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Quadratic program about a plan, complete except for the measured state."""
+    """Quadratic program of nonlinear MPC before the state is measured.
+    It is linearized about a plan, which consists of predicted states and inputs.
+    """
 
     plan: Plan
     stages: Stages
@@ -52,7 +54,8 @@ class Prepared(NamedTuple):
 
 class Order(NamedTuple):
     """Order of constraints in the quadratic program: simple ones, then general ones.
-    A simple constraint limits one component of the state's error or of the input, times a constant factor.
+    The expression of a simple constraint has one term: a component of the input or of the state's error,
+    times a constant. All other constraints are general.
 
     Attributes
     ----------
@@ -87,8 +90,9 @@ class Order(NamedTuple):
         return Order(simple, general, at, np.array([found[i][1] for i in simple], float))
 
     def sides(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Convert limits of constraints from the problem to the quadratic program.
-        The results are lower and upper limits (N, m). Order and scale of the constraints differ in the two.
+        """Convert limits of a problem's constraints to limits of the quadratic program.
+        The results are lower and upper limits (N, m). The quadratic program orders and scales the constraints
+        in another way than the problem.
         """
         flip, scaled = self.factor < 0, [side[:, self.simple] / self.factor for side in (low, high)]
         first = np.where(flip, *scaled[::-1]), np.where(flip, *scaled)

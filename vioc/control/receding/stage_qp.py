@@ -302,7 +302,8 @@ class StageQP:
         return found._replace(status=status)
 
     def _proved(self, found: Answer) -> bool:
-        """Return True if least-squares multipliers prove that the program is infeasible.
+        """Return True if the quadratic program is proved to be infeasible.
+        The multipliers in the proof are the constraint violations with the smallest sum of squares.
 
         This is used for programs solved by the interior-point method.
         """
@@ -324,8 +325,9 @@ class StageQP:
 def adjoint(
     d: Data, x: np.ndarray, u: np.ndarray, y: np.ndarray, y_end: np.ndarray, cost: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return costates (N+1, nx), and the Lagrangian's gradient for inputs (N, nu).
-    y and y_end are multipliers of the constraints of all stages and of the last state.
+    """Return costates, and derivatives of the Lagrangian with respect to inputs.
+    Their shapes are (N+1, nx) and (N, nu). y and y_end are multipliers of the constraints of all stages and
+    of the last state.
 
     Without `cost`, the terms of the cost are omitted.
     """
@@ -360,9 +362,9 @@ def ranges(d: Data) -> np.ndarray:
 
 
 def least(d: Data) -> float:
-    """Return the smallest positive cost of one input that is at half its range.
-    It is the smallest over all inputs and steps, and serves as a scale of the cost. It is 0 if no input has a
-    quadratic cost.
+    """Return the smallest positive cost of a single input, as a scale of the cost.
+    For each input and step, this is the quadratic term of the cost with the input at half its range. The
+    result is 0 if no input has a quadratic cost.
     """
     costs = 0.5 * np.einsum("kii->ki", d.H[: d.steps])[:, d.nx :] * ranges(d) ** 2
     return float(np.min(costs[costs > 0], initial=np.inf)) if (costs > 0).any() else 0.0
@@ -379,7 +381,9 @@ def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
 
 
 def remains(d: Data, a: Answer, size: float) -> float:
-    """Return the relative residual of the optimality conditions of a solution.
+    """Return the largest relative residual of a solution's optimality conditions.
+    Each residual is divided by the magnitude of the terms in its condition. For the duality gap, this
+    includes `size`, the magnitude of the cost without limits.
 
     It is the largest of these: violations of constraints and dynamics relative to their terms, stationarity
     with respect to an input relative to its terms, soft constraints relative to multipliers, and the duality
@@ -455,8 +459,8 @@ def _views(layout: StageSizes, memory: np.ndarray) -> dict[str, np.ndarray]:
 
 @lru_cache(maxsize=64)
 def _library(layout: StageSizes) -> tuple[Any, int]:
-    """Return the compiled C function that solves programs of these sizes.
-    The size of its memory in bytes is returned, too.
+    """Return the compiled C function that solves quadratic programs of these sizes.
+    Also return the number of bytes of memory that the C function needs.
     """
     api = '__attribute__((visibility("default")))'
     ask = f"\n{api} long long qp_bytes(int s) {{ return s ? sizeof(qp_state) : sizeof(qp_data); }}\n"

@@ -78,7 +78,7 @@ class SteadyRegulator:
         return self.map.track(x0, X, U, K)
 
     def as_law(self) -> StateLaw:
-        """Return the feedback law for a `ClosedLoop`."""
+        """Return the feedback law, which the class `ClosedLoop` simulates with a plant."""
         return StateLaw(self.map, self.x[None], self.u[None], self.K[None], "holds")
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -152,7 +152,9 @@ class Regulator:
 
     @property
     def equal_steps(self) -> bool:
-        """True if all steps of the reference are equal; a `ClosedLoop` requires this."""
+        """True if all steps of the reference trajectory have the same length.
+        Simulation with the class `ClosedLoop` requires this.
+        """
         h = self.reference.step_lengths
         return bool((h == h[0]).all())
 
@@ -235,7 +237,7 @@ class Regulator:
         return replace(self, end=end, periodic=False)
 
     def as_law(self) -> StateLaw:
-        """Return the feedback law for a `ClosedLoop`.
+        """Return the feedback law, which the class `ClosedLoop` simulates with a plant.
 
         Raises ValueError for unequal steps, since a law counts samples, and for a section of a run of unequal
         steps if the map depends on time.

@@ -38,7 +38,8 @@ Spread = Sequence[float] | Callable[[np.random.Generator], float]
 def draw_parameters(
     spread: Mapping[str, Spread], count: int, *, seed: int | np.random.Generator = 0
 ) -> list[dict[str, float]]:
-    """Draw random values of parameters, for `robust_dlqr` and for tests of its result.
+    """Draw random values of parameters, to design a robust regulator or to test it.
+    The function `robust_dlqr` designs the regulator.
 
     Parameters
     ----------

@@ -124,10 +124,11 @@ class Sampler:
     def run(
         self, x: np.ndarray, belief: Any, steps: int, k0: int = 0, noise: Noise | None = None
     ) -> LoopSamples:
-        """Simulate the closed loop for `steps` samples from the state x.
+        """Simulate the closed loop for `steps` samples from the plant's state x.
+        The argument `belief` is the observer's first estimate.
 
-        belief is the observer's first estimate. Errors of law, observer and steps are raised; a StepError of
-        the plant has the plant's trajectory until then.
+        Errors of law, observer and steps are raised; a StepError of the plant has the plant's trajectory
+        until then.
         """
         f, ny = self.plant, 0 if self.measure is None else len(self.measure.names)
         sizes = (len(belief.x), ny, *[f.nu] * 3, len(f.multiplier_names))
@@ -191,8 +192,8 @@ class Sampler:
 
     @property
     def _given(self) -> int:
-        """Number of states in the feedback law's argument.
-        They are the first ones of the estimate.
+        """Number of entries of the estimate that are passed to the feedback law.
+        They are the first entries, which are the state of the law's map.
         """
         return getattr(self.law, "map", self.plant).nx
 
@@ -216,7 +217,8 @@ class Sampler:
         return law, observer
 
     def _together(self, s: LoopSamples, noise: Noise | None, count: int) -> None:
-        """Simulate up to `count` samples in one call of the compiled function.
+        """Simulate up to `count` samples in one call of a program.
+        The program is built from the formulas of the plant, the feedback law and the observer.
 
         The first sample is `s.done`. The simulation ends before a step that the function does not solve. It
         begins and ends at samples of the observer.
@@ -268,9 +270,9 @@ class Sampler:
         s.done += done
 
     def _program(self, carries: list[int], numbers: list[int]) -> Program:
-        """Return the compiled function that simulates one sample of the closed loop.
-        `carries` are the sizes of the vectors that are passed from sample to sample, `numbers` those of the
-        data of law and observer, such as gains.
+        """Return the program that simulates one sample of the closed loop.
+        The argument `carries` has the sizes of the vectors that are passed from sample to sample, `numbers`
+        those of the data of law and observer, such as gains.
 
         The plant's map stores it, and closed loops with equal formulas share it.
         """
@@ -351,9 +353,9 @@ class Sampler:
 
 
 def _repeated(rows: Callable[[int, int], np.ndarray], samples: np.ndarray) -> np.ndarray:
-    """Return the gains and other data of a law or observer for its samples (n,).
-    There is one row for each sample, which may occur several times in succession. Data that are constant are
-    returned as one vector (m,).
+    """Return the gains and other data of a law or observer at given samples (n,).
+    The result has a row for each entry of `samples`, in which a sample may be repeated. Data that are
+    constant are returned as one vector (m,).
     """
     first, count = int(samples[0]), int(samples[-1] - samples[0]) + 1
     numbers = rows(first, count)
@@ -393,8 +395,8 @@ def _slopes(f: OneStepMap) -> ca.Function | None:
 
 
 def _built(f: Any) -> dict[Any, Any]:
-    """Return the dict that stores what has been compiled or built for a map.
-    A map around another one, without such a dict, uses that of the inner map.
+    """Return the dict of the functions and programs that have been built for a map.
+    A map without such a dict, which contains another map as `inner`, uses the dict of that map.
     """
     while not hasattr(f, "built") and hasattr(f, "inner"):
         f = f.inner

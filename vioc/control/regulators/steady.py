@@ -300,10 +300,9 @@ def check_named(
     words: Words,
     what: str,
 ) -> None:
-    """Raise an error unless the disregarded modes are determined by named quantities.
-
-    The named quantities have the Jacobian C (p, n). Each quantity must move with X, and together they must
-    determine its columns.
+    """Raise an error unless named quantities determine motion in disregarded modes.
+    Each quantity must change in at least one of these modes, and all quantities together must determine the
+    motion in them. C (p, n) is the Jacobian of the quantities; the columns of X span the modes.
     """
     shown = C @ X / np.linalg.norm(X, axis=0)
     shown /= np.maximum(np.linalg.norm(C, axis=1, keepdims=True), np.finfo(float).tiny)

@@ -50,7 +50,9 @@ class Tracking:
     k0: int = 0
 
     def as_law(self) -> StateLaw:
-        """Return the feedback law u = u_d - d - K difference(x_d, x), for a `ClosedLoop`."""
+        """Return the feedback law u = u_d - d - K difference(x_d, x).
+        The class `ClosedLoop` simulates it with a plant.
+        """
         return StateLaw(self.map, self.X[:-1], self.U - self.d, self.K, k0=self.k0)
 
     def cost_to_go(self, x: Any, k: int = 0) -> float:

@@ -72,8 +72,8 @@ class VarianceMultipliers(NamedTuple):
 
 
 class VarianceDesign(NamedTuple):
-    """Optimal gains for given multipliers of the limits.
-    The fields include covariances, variances and the value of the dual function.
+    """Optimal feedback gains for given multipliers of the limits on variances.
+    The fields include covariances, variances and the value of the Lagrange dual function.
     """
 
     K: np.ndarray
@@ -94,8 +94,8 @@ class VarianceDesign(NamedTuple):
 
 
 class Steered(NamedTuple):
-    """Gains that satisfy all limits, with covariances and cost.
-    `gap` bounds how much the cost exceeds that of the optimal gains.
+    """Feedback gains that satisfy all limits on variances, with covariances and cost.
+    The cost exceeds the smallest possible cost by at most `gap`.
     """
 
     K: np.ndarray
@@ -199,7 +199,7 @@ class VarianceProblem:
         return VarianceDesign(K, Pi, P, *self._variances(K, P), float(dual))
 
     def least(self, multipliers: VarianceMultipliers) -> float:
-        """Return a lower bound, for all gains, on a weighted sum of variances.
+        """Return a lower bound on a weighted sum of variances, valid for all gains.
         The multipliers are the weights.
 
         The bound holds to rounding. It is the cost of the regulator for these weights alone, without Q and R.
@@ -243,7 +243,10 @@ class VarianceProblem:
     def ascend(
         self, now: VarianceMultipliers, t: float, tolerance: float
     ) -> tuple[VarianceMultipliers, float, int]:
-        """Maximize the dual function by Newton's method, with a falling barrier parameter."""
+        """Maximize the Lagrange dual function over the multipliers by Newton's method.
+        A barrier keeps the multipliers positive; its parameter falls from t. Return the multipliers, the last
+        barrier parameter, and the number of iterations.
+        """
         count = len(now.mu) + len(now.L)
         if count == 0:
             return now, t, 0
@@ -276,7 +279,7 @@ class VarianceProblem:
         )
 
     def scale(self, known: float) -> float:
-        """Return one number as the initial value of all multipliers of the limits.
+        """Return a common initial value for all multipliers of the limits on variances.
         It is the given value `known` if > 0, else the power of 10 that maximizes the dual function.
         """
         if known > 0:
@@ -308,7 +311,8 @@ class VarianceProblem:
 
     def _search(self, now, found, basis, t: float, move: np.ndarray, decrement: float):
         """Search along a Newton step of the multipliers by Armijo's rule.
-        Return None if the dual function does not increase.
+        The search increases the dual function plus t times its barrier. Return the new multipliers and the
+        gains that are optimal for them, or None if no increase is found.
         """
         value, length = found.dual + t * basis.barrier(now), 1.0
         while length > 1e-12:
@@ -366,8 +370,8 @@ class Unreachable(Exception):
 
 class _Basis:
     """Conversion of the multipliers of variance limits to one vector, and back.
-    The vector begins with mu, the multipliers of limits on variances. The coefficients of the symmetric
-    matrix L in a basis follow, the multiplier of the limit on the final covariance.
+    The vector begins with mu, the multipliers of limits on single variances. Then it has the coefficients of
+    the symmetric matrix L, which is the multiplier of the limit on the final covariance.
     """
 
     def __init__(self, rows: int, n: int):
@@ -387,8 +391,9 @@ class _Basis:
 
     def barrier(self, now: VarianceMultipliers) -> float:
         """Return the barrier function of the multipliers: sum of log mu plus log det L.
-        mu are the multipliers of limits on variances, and the matrix L is that of the limit on the final
-        covariance. The result is -inf if an entry of mu is not positive or L is not positive definite.
+        The vector mu has the multipliers of limits on variances. The matrix L is the multiplier of the limit
+        on the final covariance. The result is -inf if an entry of mu is not positive or L is not positive
+        definite.
         """
         values = np.concatenate([now.mu, np.linalg.eigvalsh(now.L)])
         return float(np.log(values).sum()) if (values > 0).all() else -np.inf
@@ -401,10 +406,9 @@ class _Basis:
 
     def products(self, S: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Return the matrix of tr(E_p S E_q Z) for all pairs of basis matrices E_p, E_q.
-        There is a basis matrix for each multiplier. Those for variances have a single 1 on the diagonal;
-        those for the final covariance are symmetric.
-
-        S and Z are (rows + n, rows + n).
+        E_p is the derivative of the block-diagonal matrix of diag(mu) and L with respect to entry p of the
+        vector of all multipliers. The vector mu and the matrix L are the multipliers of limits on variances
+        and on the final covariance. S and Z are (rows + n, rows + n).
         """
         r = self.rows
         H = np.zeros((self.size, self.size))

@@ -153,6 +153,8 @@ class Interior:
 
     def _next_subproblem(self, b: StageBlocks, error: float) -> bool:
         """Begin the next barrier subproblem once the present one is solved.
+        Return False if the search should end, because several subproblems in succession have not reduced the
+        constraint violations.
 
         `error` is the KKT residual of the current subproblem. The next one may count as solved at once; then
         the one after it begins. If mu and delta cannot fall, only the multiplier estimates change. Returns
@@ -231,8 +233,9 @@ class Interior:
         return None
 
     def _damp(self, trials: int) -> None:
-        """Increase the damping of inputs after many trials of a line search.
-        Reduce it after few trials.
+        """Adapt the damping of inputs to the number of trials of a line search.
+        Damping is a positive term on the diagonal of the Hessian with respect to the inputs. It increases
+        after many trials, and decreases after few trials.
         """
         first, factor, most = DAMPING
         if trials > SHORT:
@@ -245,7 +248,8 @@ class Interior:
 
     def _less_shift(self, whole: bool) -> None:
         """Reduce the smallest shift of the exact Hessian if steps converge slowly.
-        Only full steps with a shifted Hessian are considered; `whole` tells if the last step was full.
+        A shift is a positive term that is added to the diagonal of the Hessian. Only full steps with a shift
+        are considered; `whole` is True if the last step was full.
         """
         (several, share, lowest), factor = SLOW, CURVED[1]
         slow = whole and self.exact and self.shift > 0 and self.error > share * self.before
@@ -255,8 +259,9 @@ class Interior:
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
         """Return True if the search has reached the rounding error of the merit.
-        This is the case after `AT_ROUNDING` consecutive steps that predict smaller reductions, if the KKT
-        residual is at most `ROUNDED`. Only full steps and steps that the line search refused are counted.
+        This is so if `AT_ROUNDING` consecutive steps predict reductions of the merit below its rounding
+        error, and the KKT residual is at most `ROUNDED`. Only full steps and steps that the line search
+        refused are counted.
 
         It is called after full and refused steps only. If it returns True, it sets `note`.
         """
@@ -304,7 +309,7 @@ class Interior:
         return None
 
     def _price_of_limits(self, b: StageBlocks) -> float:
-        """Return a unit for the damping of inputs, if the cost does not penalize inputs.
+        """Return the unit of the inputs' damping if the cost does not penalize inputs.
         Damping adds a multiple of this unit to the diagonal of the Hessian with respect to the inputs.
 
         It is the median weight of the inputs in the barrier terms, or the unit of the cost if no inequality

@@ -1,4 +1,4 @@
-"""Barrier subproblems and Newton steps of the optimizer, evaluated in C (level.c).
+"""Barrier subproblems and Newton steps of multiple shooting in C (level.c).
 
 C is used if the map's backend compiles and stages are small. There, NumPy calls take about half the time of
 an iteration: 22 of 48 ms for the cart-pole of the benchmarks.

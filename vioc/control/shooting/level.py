@@ -225,7 +225,9 @@ class Level:
     # -- Newton's step --------------------------------------------------------------------------
 
     def elastic(self, it: Iterate) -> float:
-        """Return the regularization delta of the defects; 0 if the iterate has no defects.
+        """Return the regularization parameter delta of the defects.
+        A positive delta permits defects in the linearized dynamics of a Newton step. It is 0 if the iterate
+        has no defects.
 
         With 0 the linearized step from a trajectory has no defects.
         """
@@ -233,8 +235,9 @@ class Level:
 
     @property
     def softness(self) -> np.ndarray:
-        """Regularization delta of each constraint.
-        It is 0 for limits of free constants, such as the duration, which slacks satisfy exactly.
+        """Regularization parameter delta of each constraint.
+        A positive delta permits a residual of the linearized constraint in a Newton step. It is 0 for limits
+        of free constants, such as the duration.
         """
         return np.where(self.stages.rows.hard, 0.0, self.soft)
 
@@ -279,7 +282,8 @@ class Level:
         self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the Hessians of a Newton step's linear-quadratic subproblem.
-        The constraints are eliminated, so that they contribute to the Hessians.
+        They include the terms of the eliminated constraints. The arguments `of_states`, `of_inputs` and
+        `of_start` (for the first state) are shifts of the diagonals.
 
         These are the matrices M (N, q, q) of (IP 6) and the last one (n, n): the scaled Hessian, shifted on
         its diagonal by `of_states` and `of_inputs` and for the first state also by `of_start` (n,), plus the
@@ -301,7 +305,8 @@ class Level:
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return the linear terms of a Newton step's linear-quadratic subproblem.
-        They follow from the defects `gaps` and the constraint residuals r.
+        They follow from the defects `gaps`, the constraint residuals r, and the term `bent`, which is added
+        to the gradient of the cost.
 
         These are v of (IP 6), the gradients (N, q) and (ndx,), and the defects (N, ndx).
         """
@@ -376,6 +381,7 @@ class Level:
         of_multipliers: float,
     ) -> Iterate:
         """Return the iterate after a step of a given length along a Newton direction.
+        The multipliers of the slacks' bounds take a step of another length, `of_multipliers`.
 
         `point` and its slacks s are those after the step. Bound multipliers take a step of length
         `of_multipliers`.
@@ -430,8 +436,8 @@ class Level:
         return max(parts)
 
     def _stationarity(self, it: Iterate, b: StageBlocks) -> float:
-        """Return the largest entry of the Lagrangian's gradient, in magnitude.
-        In the first state only the free directions count.
+        """Return the largest magnitude of the entries of the Lagrangian's gradient.
+        For the first state, only derivatives along its free directions are considered.
         """
         n, (by_rows, by_end) = b.F.shape[1], b.pulled(it.y)
         r = self.scale * b.g + np.einsum("kij,ki->kj", b.F, it.p[1:]) + by_rows

@@ -26,7 +26,8 @@ class Newton:
     def factor(
         self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> bool:
-        """Factor the shifted Hessian; return True if the subproblem has a unique minimum.
+        """Factor the Hessian of a Newton step after shifts are added to its diagonal.
+        Return True if the linear-quadratic subproblem has a unique minimum.
 
         `Level.hessian` documents the shifts.
         """

@@ -222,7 +222,7 @@ class ShootingProblem(ABC):
 
     @property
     def costs(self) -> list[Cost]:
-        """List with the cost of the problem, which has one phase."""
+        """Cost of the problem, as a list with one entry for the problem's single phase."""
         return [self.cost]
 
     def stages(self, first: int, steps: int, k0: int) -> Stages:

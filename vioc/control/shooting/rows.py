@@ -335,8 +335,9 @@ class ConstraintRows:
         return J, J_end
 
     def _whole(self, path: list[np.ndarray]) -> np.ndarray:
-        """Return the Jacobians of the constraints at all steps.
-        They are with respect to the state, the input, and the multipliers of the map's step.
+        """Return the scaled Jacobians of the constraints at all steps.
+        Derivatives are with respect to state, input, and the multipliers (constraint impulses) of the step.
+        The list `path` has the values of all arguments of the constraints.
         """
         J, scale = self._first[0], self.scales[0][:, None]
         if isinstance(J, np.ndarray):
@@ -344,8 +345,9 @@ class ConstraintRows:
         return J(*path)[0] / scale
 
     def _chained(self, J: np.ndarray, lin: Linearization) -> np.ndarray:
-        """Return the constraint Jacobians with respect to state and input.
-        Multipliers of the map's step in the constraints are functions of both.
+        """Return constraint Jacobians with respect to state and input alone.
+        The argument J also has derivatives with respect to the multipliers (constraint impulses) of the
+        steps. These multipliers are functions of state and input.
         """
         q = self.map.ndx + self.map.nu
         if J.shape[2] == q or not J[:, :, q:].any():
@@ -384,7 +386,9 @@ class ConstraintRows:
     # -- by name --------------------------------------------------------------------------------
 
     def each(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        """Split an array over all constraints into arrays over samples, by name."""
+        """Split an array over all constraints and steps into a dict by constraint name.
+        Each value in the dict is an array over the samples at which the constraint holds.
+        """
         n = self.steps
         path, end = values[: n * self.m].reshape(n, self.m), values[n * self.m :]
         found = {}
@@ -472,7 +476,9 @@ class ConstraintRows:
         return float(distances.min()) if len(distances) else np.inf
 
     def check_start(self, curve: Trajectory, tolerance: float = 1e-9) -> None:
-        """Raise StartOutside if the given initial state violates a path limit."""
+        """Raise a StartOutside error if the given initial state violates limits.
+        Only limits of quantities that no input can change at the first sample are checked.
+        """
         each = self.each(self.values(curve))
         for p in self.places:
             if not p.first or p.at_steps is None:

@@ -90,7 +90,9 @@ class LineSearch:
         return None, 0.0, TRIALS
 
     def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Return slacks and merit of a trial; the merit is NaN if a step does not exist."""
+        """Return slacks and merit of a trial step along the search direction.
+        The merit is NaN if a step of the map cannot be computed.
+        """
         return (s, LOST) if point is None else self.level.judged(it, point, s)
 
     def _passes(self, it, b, d, length, point, here: Worth, there: Worth, lin) -> bool:
@@ -116,9 +118,9 @@ class LineSearch:
         return True
 
     def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
-        """Return merit, barrier cost and violation of a trial, as the filter needs them.
-        The residuals of the cost have been predicted. The cost of the errors of this prediction is subtracted
-        from the barrier cost, and the size of these errors counts as a violation.
+        """Return merit, barrier cost and violation of a trial step, for use by a filter.
+        The nonlinear residuals of the cost have been predicted. The cost of the prediction errors is
+        subtracted from the barrier cost, and their magnitude counts as a violation.
         """
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))

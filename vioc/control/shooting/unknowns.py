@@ -124,7 +124,8 @@ class Unknowns:
 
     @property
     def _extended(self) -> ExtendedMap | None:
-        """Map with the free duration and parameters as states; None without them.
+        """Map with the free duration and parameters as states.
+        The value is None if the problem has no free duration or parameters.
 
         `f` may itself be an `ExtendedMap`.
         """
@@ -144,10 +145,9 @@ class Unknowns:
     # -- the problem on the map with constants --------------------------------------------------
 
     def rows(self, constraints: list[PathConstraint]) -> list[PathConstraint]:
-        """Return all constraints of a problem whose duration or parameters are free.
-
-        They are expressed for the map with these constants as states: the given constraints and the
-        conditions of free starts, durations, parameters and periods.
+        """Return all constraints, for the map whose states include free constants.
+        The constants are the duration and parameters. To the given constraints, the method adds conditions on
+        the first state, the duration, the parameters and the periodic states.
         """
         g = self._extended
         found = [*constraints, *self._rows]
@@ -167,9 +167,9 @@ class Unknowns:
         return found
 
     def cost(self, cost: Cost) -> Cost:
-        """Return the cost of a problem whose duration or parameters are free.
+        """Convert a cost to the map whose states include free duration and parameters.
 
-        It is for the map with these constants as states, and weighted by step lengths in s.
+        The result is weighted by step lengths in s.
         """
         g = self._extended
         if g is None:
@@ -274,6 +274,8 @@ def _inside(value: Any, what: str, near: float, nearest: bool = False) -> float:
 
 def _weighed(s: Squares, weight: ca.SX, by: ca.SX, constants: ca.SX) -> Squares:
     """Multiply a sum of squared residuals by a weight; the result has the same form.
+    The terms that do not depend on the variables `by` get residuals that are functions of the problem's free
+    `constants` alone.
 
     Residuals are multiplied by its root. Terms independent of `by` have residuals of constants of the motion
     alone.

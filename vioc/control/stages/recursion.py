@@ -193,8 +193,9 @@ class Recursion:
         return np.concatenate([s0[None], s]), d
 
     def solve(self, q: LinearQuadratic, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the optimal states, inputs and costates of a linear-quadratic problem.
-        Only its linear terms g, g_end and c are read; F and H are those of the last factorization.
+        """Return the optimal states, inputs and costates for new linear terms.
+        These terms are the gradients g and g_end of the costs and the constants c of the dynamics, from q.
+        Hessians and dynamics matrices are those of the last factorization.
 
         Parameters
         ----------
@@ -228,9 +229,10 @@ class Recursion:
 
     @cached_property
     def _closed(self) -> tuple[np.ndarray, np.ndarray]:
-        """Closed-loop matrices of all stages: A - B K (N, n, n), and (I - D T) (A - B K).
-        The latter are those of regularized dynamics, where T is the cost-to-go matrix and the diagonal matrix
-        D has the regularization delta of each state.
+        """Closed-loop matrices A - B K (N, n, n), without and with regularized dynamics.
+        A and B are the dynamics matrices, and K the gains. For regularized dynamics, the matrices are (I - D
+        T) (A - B K), where T is the cost-to-go matrix, and the diagonal of D has the regularization deltas of
+        the states.
         """
         n, e = self.n, self._elastic
         free = self._F[:, :, :n] - self._F[:, :, n:] @ self.gains

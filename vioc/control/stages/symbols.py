@@ -32,9 +32,8 @@ class RiccatiStep(NamedTuple):
 
 def riccati_step(F: ca.SX, H: ca.SX, g: ca.SX, P: ca.SX, p: ca.SX) -> RiccatiStep:
     """Return cost to go and feedback law after one backward step of the recursion.
-    The input minimizes the cost of the stage plus the cost to go from the next state.
-
-    The cost is 1/2 z'H z + g'z + 1/2 x+'P x+ + p'x+, with x+ = F z, z = (x, u).
+    A stage has the dynamics x+ = F z, with z = (x, u), and the cost 1/2 z'H z + g'z. The cost to go from the
+    next state is 1/2 x+'P x+ + p'x+. The input minimizes the sum of both costs.
     """
     n = F.shape[0]
     H, g = H + F.T @ (P @ F), g + F.T @ p
