@@ -40,7 +40,7 @@ def grows(f: MechanicalMap, run: Trajectory) -> bool:
 
 
 def resolved(f: MechanicalMap, run: Trajectory, energy: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Return the change of energy, in J, that the solver's tolerance can cause in a run.
+    """Return the energy change, in J, that the solver's tolerance can cause in a run.
     It is estimated from errors of the configurations that are as large as the tolerance.
     """
     sizes = f.lagrangian.natural_sizes[: f.nd]

@@ -127,7 +127,7 @@ class BranchEquations(ABC):
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         """Return the error that explains why step k has no solution, or None.
         The result is None if the cause is unknown. The search for the solution ended at the root `found`;
-        `where` is the beginning of the text.
+        `where` is the beginning of the error's text.
         """
 
 
@@ -285,8 +285,9 @@ def rate_by_share(
 
 
 def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tolerance: float) -> bool:
-    """Return whether the branch of roots of a step has a fold just after a root.
-    The root is `last`, and the step length is the parameter of the branch.
+    """Return whether the branch of roots of a step has a fold just beyond a root.
+    The root is `last`, and the step length is the parameter of the branch. Without success, the continuation
+    has tried to increase the fraction of the step length by `stride` beyond this root.
 
     Roots further along the branch then have smaller shares. The next root is sought in a plane across the
     branch, where the matrix with the share as an unknown is regular at a fold. Past the fold the determinant
@@ -333,7 +334,7 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
 
 
 def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
-    """Return whether all matrices on the line between two matrices are regular.
+    """Return whether all matrices on the straight line between two matrices are regular.
 
     The test is the spectral radius of the relative change, which does not depend on units. If it is below 1,
     all matrices on the straight line between are regular; beyond one fold, or two, it is not.

@@ -110,7 +110,7 @@ class GroupLagrangian:
 
     @cached_property
     def place_at(self) -> ca.Function:
-        """CasADi function that returns variables and parameters of the auxiliary mechanism.
+        """CasADi function that sets variables and parameters of the auxiliary mechanism.
         Its arguments are (q, parameters). In the auxiliary mechanism each rotation is a constant rotation,
         whose matrix entries are parameters, followed by a rotation by three angles. These angles are zero in
         the result.
@@ -146,9 +146,9 @@ class GroupLagrangian:
 
     @cached_property
     def constraint(self) -> ca.Function:
-        """CasADi function that computes constraint values h (nm,) and Jacobian Dh (nm, nd).
-        Its arguments are (q, parameters). The first columns of Dh are derivatives with respect to the
-        coordinates r that belong to no rotation, the last those with respect to rotation vectors.
+        """CasADi function that computes constraint values h (nm,) and Jacobian (nm, nd).
+        Its arguments are (q, parameters). The first columns of the Jacobian are derivatives with respect to
+        the coordinates r that belong to no rotation, the last those with respect to rotation vectors.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         h, Dh = ca.Function("raw", [g.q_vector, g.parameters], [lag.h, lag.Dh])(*self.at(q, theta))

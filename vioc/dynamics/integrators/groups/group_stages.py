@@ -155,7 +155,7 @@ class GroupStageDerivatives:
         self._fail(steps, int(np.argmax(np.abs(at.left).max(axis=1))), float(last))
 
     def _check(self, steps: Steps, at: Along) -> None:
-        """Raise `StepError` if recomputed rates do not lead to the end state of their step."""
+        """Raise `StepError` if recomputed rates do not lead to the end state of a step."""
         x1 = np.concatenate([at.q, at.p], axis=1)
         off = np.abs(self.f.difference(steps.x1, x1)).max(axis=1) / (1 + np.abs(steps.x1).max(axis=1))
         worst = int(np.argmax(off))

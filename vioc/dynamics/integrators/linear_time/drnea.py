@@ -149,7 +149,7 @@ class Bodies:
         return ArticulatedInverse(joints, end, M, damping, Y=start)
 
     def impulse_inverse(self, places: Sequence[Place], h: Any, damping: Sequence[Any]) -> ArticulatedInverse:
-        """Return a solver of linear systems with the damped mass matrix of a step, in O(n).
+        """Return a solver of linear systems with a damped mass matrix, in O(n).
         The matrix is M(q)/h + diag(damping), with the mass matrix M and the step length h. It is the
         approximate Newton matrix of the solver ``"riqn"``, a quasi-Newton method ([L] (25)).
         """

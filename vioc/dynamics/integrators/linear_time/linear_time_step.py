@@ -50,7 +50,7 @@ class StepGraphs:
 
     @cached_property
     def slots(self) -> ca.Function:
-        """CasADi function that computes both derivatives of the kinetic part of the action.
+        """CasADi function that computes two derivatives of the kinetic part of the action.
         Its arguments and results are (q_k, q_k+1, dt, parameters) -> D1 T_d, D2 T_d (nd,), the derivatives of
         the kinetic part T_d of the discrete action with respect to q_k and q_k+1. The discrete recursive
         Newton-Euler algorithm computes them.
@@ -156,10 +156,11 @@ class StepGraphs:
     # -- the kernel -------------------------------------------------------------------------------
 
     def kernel(self, solver: str, guess: str) -> ca.Function:
-        """Return a CasADi function that solves one step, for a solver and an initial guess by name.
-        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The error is the norm of
-        the last correction of q; each entry is divided by |q_k| plus 1 rad or, if it is a length, by |q_k|
-        plus a length of the mechanism. The error is infinite if the root fails a test.
+        """Return a CasADi function that solves one step.
+        The arguments name the solver and the initial guess. The function is (x, u, t, dt, parameters) ->
+        (x_next, multipliers, error). The error is the norm of the last correction of q; each entry is divided
+        by |q_k| plus 1 rad or, if it is a length, by |q_k| plus the characteristic length of the mechanism.
+        The error is infinite if the root fails a test.
         """
         f = self.f
         nx, nd, nq, nf = f.nx, f.nd, f.nq, len(f.system.inputs)
