@@ -444,7 +444,7 @@ class MechanicalMap(KernelMap):
 
     @shared
     def constraint(self) -> ca.Function:
-        """CasADi function that computes constraint values h and the constraint Jacobian Dh.
+        """CasADi function that computes constraint values h and their Jacobian Dh.
         Its arguments are (q, parameters). A velocity constraint A(q) v = 0 has the value 0 in h, and A(q) as
         its row of Dh.
         """

@@ -286,8 +286,9 @@ def rate_by_share(
 
 def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tolerance: float) -> bool:
     """Return whether the branch of roots of a step has a fold just beyond a root.
-    The root is `last`, and the step length is the parameter of the branch. Without success, the continuation
-    has tried to increase the fraction of the step length by `stride` beyond this root.
+    The root is `last`, and the step length is the parameter of the branch. The argument `stride` is the
+    smallest increase of the fraction of the step length, beyond this root, that the continuation has tried
+    without success.
 
     Roots further along the branch then have smaller shares. The next root is sought in a plane across the
     branch, where the matrix with the share as an unknown is regular at a fold. Past the fold the determinant
@@ -334,7 +335,7 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
 
 
 def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
-    """Return whether all matrices on the straight line between two matrices are regular.
+    """Return whether all matrices on the line from one matrix to another are regular.
 
     The test is the spectral radius of the relative change, which does not depend on units. If it is below 1,
     all matrices on the straight line between are regular; beyond one fold, or two, it is not.

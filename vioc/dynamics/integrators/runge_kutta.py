@@ -160,9 +160,10 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _defect(self) -> ca.Function:
-        """CasADi function that computes the residual norm of a stage's equations of motion.
-        Its arguments and results are (q, v, u, t, parameters, a, lambda_c) -> norm, for accelerations a and
-        multipliers lambda_c. The norm times dt^2 estimates the resulting error of the configuration q.
+        """CasADi function that computes the residual norm of the equations of a stage.
+        The arguments and results are (q, v, u, t, parameters, a, lambda_c) -> norm, for accelerations a and
+        multipliers lambda_c of the constraints. The norm times dt^2 estimates the resulting error of the
+        configuration q.
         """
         rows, a, multipliers = self.stage_rows
         return self.lagrangian.function("defect", [self._size_of(rows)], [a, multipliers])
