@@ -126,7 +126,8 @@ class ChordSolver:
     @cached_property
     def kernel(self) -> ca.Function:
         """CasADi function that solves one step by simplified Newton iteration.
-        Its arguments and results are (x, u, t, dt, parameters) -> x_next, multipliers, error.
+        Its arguments and results are (x, u, t, dt, parameters) -> next state, multipliers, error of the
+        solution.
         """
         return self._checked(solved_step(self.rule, self._inverse))
 
@@ -289,7 +290,7 @@ def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
     """Return infinity if Euler angles may become singular during a step, else 0.
     Three Euler angles are singular where the axes of the first and the last angle coincide. D is the
     factorized Newton matrix at the initial guess of the configuration at the step's end; `way` (nd,) is the
-    displacement of the dynamic variables to this guess.
+    displacement of the dynamic variables from the last known configuration to this guess.
 
     At the pole of three Euler angles the first and the last angle turn about one axis. The determinant
     touches zero there and is positive on both sides, so neither its sign nor the corrections show a pole on

@@ -24,8 +24,8 @@ from vioc.maps.twins import own, shared, twin
 
 
 class Composition(KernelMap, MapAround):
-    """Integrator of order 4 or 6, whose steps are sequences of several steps of another map.
-    The other map must be symmetric and of order 2. Some of its steps have negative length.
+    """Integrator of order 4 or 6, whose steps are sequences of steps of another map.
+    The other map must be symmetric and of order 2. Some steps in the sequence have negative length.
 
     Parameters
     ----------
@@ -184,8 +184,8 @@ class Composition(KernelMap, MapAround):
 
     def _rescued_stages(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """Solve all stages of a composed step by the robust solver of the composed map.
-        This solver is slower than the usual one. The results are the states (s, nx) at the ends of the s
-        stages, and their multipliers (s, nm).
+        The composed map is the map whose steps are the stages; its robust solver is slower than the usual
+        one. The results are the states (s, nx) at the ends of the s stages, and the multipliers (s, nm).
         """
         states, impulses, now = [], [], x
         for i, (gamma, start) in enumerate(zip(self.coefficients, self._stage_starts, strict=False)):

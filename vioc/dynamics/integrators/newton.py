@@ -41,8 +41,8 @@ TURN = 0.5  # largest angle of one share: along it the matrix changes by half at
 
 class Linearized(NamedTuple):
     """Residual and Jacobian of the equations of a step at one Newton iterate.
-    The equations are r(w) + G lambda = 0, g(w) = 0 with unknown rates w (n,); the multipliers lambda enter
-    linearly.
+    The equations are r(w) + G lambda = 0, g(w) = 0. The unknowns are the rates w (n,) and the multipliers
+    lambda, which enter linearly, with the matrix G.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Linearized(NamedTuple):
 
 
 class BranchRoot(NamedTuple):
-    """Root of the equations of a step that is shortened to a fraction.
+    """Root of the equations of a step that is shortened to a fraction of its length.
     After a failed search for the root, it is the last iterate.
 
     Attributes

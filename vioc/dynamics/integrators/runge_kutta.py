@@ -140,7 +140,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     @shared
     def stage_rows(self) -> tuple[ca.SX, ca.SX, ca.SX]:
         """Equations of a stage, with its accelerations and multipliers as unknowns.
-        Shapes of equations, accelerations and multipliers are (nd + nm,), (nd,) and (nm,).
+        Equations, accelerations and multipliers are expressions with the shapes (nd + nm,), (nd,) and (nm,).
         """
         c, a = self.continuous, ca.SX.sym("a", self.nd)
         full = ca.vertcat(a, ca.SX.zeros(self.nk))

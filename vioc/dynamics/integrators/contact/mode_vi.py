@@ -88,7 +88,7 @@ class HoldingLagrangian(Lagrangian):
     @cached_property
     def h(self) -> ca.SX:
         """Values of all constraints; the value of an active contact is its negative gap.
-        With this sign, the contact pushes if its multiplier is positive.
+        With this sign, a contact pushes its bodies apart if its multiplier is positive.
 
         Components of tangential constraints are 0, since sticking constrains the slip velocity and not a
         position.

@@ -155,9 +155,10 @@ class GalerkinStep:
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
         """Return the CasADi function that solves one step, or None if `robust` is True.
-        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The initial guess of the
-        rates at the stages extrapolates the rates by the accelerations, both at the start of the step; that
-        of the multipliers is their value at the start. The robust solver is the method `rescued`.
+        The function is (x, u, t, dt, parameters) -> (next state, multipliers, error of the solution). The
+        initial guess of the rates at the stages extrapolates the rates at the start of the step by the
+        accelerations there; that of the multipliers is their value at the start. The robust solver is the
+        method `rescued`.
         """
         if robust:
             return None

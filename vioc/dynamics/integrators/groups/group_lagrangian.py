@@ -72,16 +72,16 @@ class GroupLagrangian:
         self._nodes = [i + sum(first <= i for first in firsts) for i in range(len(system.nodes))]
 
     def ours(self, rows: Any) -> ca.SX:
-        """Reorder a vector from angles to the order (r, rotations).
-        The argument has the order of the variables of the auxiliary mechanism, which has three angles in
-        place of each rotation. The coordinates r are all variables that belong to no rotation.
+        """Reorder a vector from variables of the auxiliary mechanism to (r, rotations).
+        The auxiliary mechanism has three angles in place of each rotation. The coordinates r are all
+        variables that belong to no rotation.
         """
         return vec.column(rows[i] for i in self.place)
 
     def theirs(self, rows: list[Any]) -> list[Any]:
-        """Reorder a vector from (r, rotations) to the order of the angles.
-        The result has the order of the variables of the auxiliary mechanism, which has three angles in place
-        of each rotation. The coordinates r are all variables that belong to no rotation.
+        """Reorder a vector from (r, rotations) to variables of the auxiliary mechanism.
+        The auxiliary mechanism has three angles in place of each rotation. The coordinates r are all
+        variables that belong to no rotation.
         """
         found: list[Any] = [0.0] * len(rows)
         for i, row in zip(self.place, rows, strict=True):
@@ -110,10 +110,10 @@ class GroupLagrangian:
 
     @cached_property
     def place_at(self) -> ca.Function:
-        """CasADi function that sets variables and parameters of the auxiliary mechanism.
-        Its arguments are (q, parameters). In the auxiliary mechanism each rotation is a constant rotation,
-        whose matrix entries are parameters, followed by a rotation by three angles. These angles are zero in
-        the result.
+        """CasADi function that evaluates the arguments of the auxiliary mechanism.
+        From (q, parameters) it computes the variables and parameters of the auxiliary mechanism. In this
+        mechanism each rotation is a constant rotation, whose matrix entries are parameters, followed by a
+        rotation by three angles. These angles are zero in the result.
         """
         q, *_, theta = self._symbols
         return ca.Function("place", [q, theta], list(self.at(q, theta)), OPTIONS)
@@ -202,9 +202,10 @@ class GroupLagrangian:
         return ca.Function("motion", [q, p, u, t, theta], [v, a, lam], OPTIONS)
 
     def moved(self, expression: Any, q: Any, v: Any, theta: Any) -> ca.SX:
-        """Evaluate an expression of the auxiliary mechanism at the configuration q and the rates v.
-        In the auxiliary mechanism each rotation is given by parameters, followed by three angles. The given
-        parameters are theta.
+        """Evaluate an expression of the auxiliary mechanism at the configuration q.
+        The rates of the configuration are v. In the auxiliary mechanism each rotation is a constant rotation,
+        whose matrix entries are parameters, followed by three angles. The parameters of the given mechanism
+        are theta.
         """
         g = self.lagrangian.graph
         raw = ca.Function("raw", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)

@@ -237,8 +237,8 @@ class GroupStep:
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
         """Return the CasADi function that solves one step, or None if `robust` is True.
-        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The robust solver is the
-        method `rescued`.
+        The function is (x, u, t, dt, parameters) -> (next state, multipliers, error of the solution). The
+        robust solver is the method `rescued`.
         """
         if robust:
             return None
@@ -309,7 +309,7 @@ class GroupStep:
 class IncrementEquations(BranchEquations):
     """Equations of one midpoint step on SO(3)^n x R^m, for continuation in its length.
     The unknowns are the mean rates w = (dr, xi) / dt in the step of length dt: dr are the increments of the
-    coordinates that belong to no rotation, and xi are the rotation vectors of the rotations.
+    coordinates that belong to no rotation, and xi are the rotation vectors of the attitude changes.
     """
 
     def __init__(self, of: GroupStep, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float):

@@ -86,8 +86,8 @@ def contraction(solver: str) -> float:
 
 def available(f: LinearTimeVI) -> bool:
     """Return whether the compiled C code can compute the steps of a map.
-    It can if there is a C compiler, the mechanism is an open tree, and no force on one variable depends on
-    the velocity of another variable.
+    It can if there is a C compiler, the mechanism is a tree without constraints, and no force on one variable
+    depends on the velocity of another variable.
     """
     return f.nm == 0 and not f.graphs.coupled and find_compiler() is not None
 

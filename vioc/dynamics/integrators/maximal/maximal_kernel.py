@@ -24,8 +24,9 @@ STOP = 1e-7  # correction of V, relative to its size, after which one more quadr
 
 
 def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Function:
-    """Return the CasADi function that solves one step in maximal coordinates without contact.
-    The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+    """Return the CasADi function that solves one step in maximal coordinates.
+    It is for mechanisms without contact. The function is (x, u, t, dt, parameters) -> (next state,
+    multipliers, error of the solution).
 
     The error is the residual of momenta and constraints as displacements, relative to the mechanism's size.
     It is infinite if corrections above the `tolerance` do not contract as a certified root requires, or if a
