@@ -219,7 +219,7 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
-    """Return two CasADi functions of a simplified Newton (chord) iteration for one step, and a bound.
+    """Return two CasADi functions for a simplified Newton (chord) iteration, and a bound.
     The first function factorizes the Newton matrix, the second computes one correction. The bound is the
     largest accepted ratio of the norms of successive corrections.
 

@@ -120,7 +120,7 @@ def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) ->
 
 
 class Pieces:
-    """CasADi functions of the equations of a step with contact.
+    """CasADi functions that evaluate the equations of a step with contact.
     All solvers of such steps use these functions.
 
     Outputs of some functions are inputs of others. Matrices are passed as columns of their nonzeros. `held`

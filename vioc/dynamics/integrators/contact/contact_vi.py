@@ -179,7 +179,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def pieces(self) -> Pieces:
-        """CasADi functions of the equations of a step with contact, for all solvers."""
+        """CasADi functions that evaluate the equations of a step, for all solvers."""
         return Pieces(self)
 
     @property

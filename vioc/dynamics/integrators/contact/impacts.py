@@ -69,7 +69,7 @@ class Struck(NamedTuple):
 
 
 class ImpactPieces:
-    """CasADi functions of the equations of one stage of an impact.
+    """CasADi functions that evaluate the equations of one stage of an impact.
     An impact is computed in three stages: the motion just before the impact, the compression and the
     restitution. Sparse matrices are passed from one function to another as columns of their nonzero entries.
 
