@@ -476,9 +476,9 @@ class Assembly:
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
         """Return the values of the solver's tests at the end of a step.
-        Elsewhere, the solver tests whether impulses add kinetic energy. At the end of a step, two constants
-        that always pass this test replace the energies. The last entry is 0 if the final configuration
-        determines the velocities (method `undetermined`), else infinity.
+        At the start of a step, the solver tests whether impulses add kinetic energy. At the end, two
+        constants that always pass this test replace the energies. The last entry is 0 if the final
+        configuration determines the velocities (method `undetermined`), else infinity.
 
         The constants are 0 and 1 in place of the energies of `End.work`.
         """
