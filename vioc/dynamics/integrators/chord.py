@@ -60,8 +60,8 @@ Inverse = Callable[..., ArticulatedInverse]
 
 @dataclass(frozen=True)
 class ChordParts(StepParts):
-    """Momentum balance and next momentum of a step, and the impulse of its forces.
-    The impulses of constraints are not included.
+    """Momentum balance of a step, momentum at its end, and impulse of all forces.
+    They are CasADi expressions. The impulses of constraints are not included.
 
     The field `impulse` (nd,) = D1 L_d + D2 L_d + F- + F+ is p_k+1 - p_k without the constraint impulses. In
     contrast to `momentum` it is no difference of large numbers, so cyclic momenta are constant to rounding.
@@ -126,15 +126,16 @@ class ChordSolver:
     @cached_property
     def kernel(self) -> ca.Function:
         """CasADi function that solves one step by simplified Newton iteration.
-        Its arguments and results are (x, u, t, dt, parameters) -> x_next, multipliers, error.
+        Its arguments and results are (x, u, t, dt, parameters) -> next state, multipliers, error of the
+        solution.
         """
         return self._checked(solved_step(self.rule, self._inverse))
 
     @cached_property
     def _robust(self) -> ca.Function | None:
-        """Solver with the exact Newton matrix, for steps whose root fails the test of the usual solver.
-        The test proves that the root is on the branch of roots that starts at the present state. The value is
-        None if the usual solver already has the exact matrix.
+        """Solver with the exact Newton matrix, for steps that the usual solver rejects.
+        Both solvers accept a root only if a test proves that it is on the branch of roots that starts at the
+        present state. The value is None if the usual solver already has the exact matrix.
         """
         return None if self._inverse is None else self._checked(solved_step(self.rule))
 
@@ -160,9 +161,10 @@ class ChordSolver:
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
         """Solve a step by continuation; return the next state and multipliers.
-        The continuation parameter is the step length. The continuation starts from the last root that the
-        usual solver reached at a fraction of the step length. It starts at length 0 if there is no such root
-        or if there are constraints. Further arguments `more` are passed to `StepEquations`.
+        The continuation parameter is the step length. If the usual solver has already increased the step
+        length and failed at a fraction of it, the continuation starts from the last root of this solver.
+        Otherwise, and always with constraints, it starts at length 0. Further arguments `more` are passed to
+        `StepEquations`.
         """
         # With constraints the branch may pass a singular position. `newton.follow` accepts that only along a
         # line through two roots, so it begins at length 0.
@@ -217,7 +219,7 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
-    """Return two CasADi functions of a simplified Newton (chord) iteration for one step, and a bound.
+    """Return two CasADi functions for a simplified Newton (chord) iteration, and a bound.
     The first function factorizes the Newton matrix, the second computes one correction. The bound is the
     largest accepted ratio of the norms of successive corrections.
 
@@ -268,10 +270,10 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
 
 
 def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) -> ca.SX:
-    """Return 0 if all pivots of a step's Newton matrix have the expected signs, else infinity.
-    The expected signs are those for short steps. The argument `factored` is the factorized Newton matrix,
-    `J0` is the constraint Jacobian at the start of the step, and `masses` are typical masses of the
-    variables.
+    """Return 0 if all pivots of a step's Newton matrix have the expected signs.
+    Otherwise, return infinity. The expected signs are those for short steps. The argument `factored` is the
+    factorized Newton matrix, `J0` is the constraint Jacobian at the start of the step, dt is the step length,
+    and `masses` are typical masses of the dynamic variables.
 
     The right signs are those of short steps: -dt D is then the mass matrix and S/-dt is Dh M^-1 Dh', so both
     have positive pivots (dt is negative in some stages of compositions). After a change of sign the
@@ -285,9 +287,10 @@ def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) ->
 
 
 def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
-    """Return infinity if three Euler angles may become singular during a step, else 0.
-    The argument D is the factorized Newton matrix at the guess of the step's end, and `way` (nd,) is the
-    displacement of the dynamic variables to this guess.
+    """Return infinity if Euler angles may become singular during a step, else 0.
+    Three Euler angles are singular where the axes of the first and the last angle coincide. D is the
+    factorized Newton matrix at the initial guess of the configuration at the step's end; `way` (nd,) is the
+    displacement of the dynamic variables from the last known configuration to this guess.
 
     At the pole of three Euler angles the first and the last angle turn about one axis. The determinant
     touches zero there and is positive on both sides, so neither its sign nor the corrections show a pole on
@@ -304,9 +307,10 @@ def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
 def independent(
     pivots: ca.SX, J0: list[list[Any]], J1: list[list[Any]], masses: np.ndarray | list[float]
 ) -> ca.SX:
-    """Return flags that are all true if the gradients of all constraints are linearly independent.
-    There are two flags for each constraint. The arguments `J0` and `J1` are the constraint Jacobians at the
-    start and at the end of a step, and `masses` are typical masses of the variables.
+    """Return flags that are all true if the constraint gradients are independent.
+    The arguments `J0` and `J1` are the constraint Jacobians at the start and at the end of a step. `pivots`
+    are the pivots of the matrix J1 M^-1 J0' with the mass matrix M, and `masses` are typical masses of the
+    variables. Each constraint has two flags: one tests its pivot, the other the length of its gradient.
 
     The test uses the pivots of Dh(q_k+1) M^-1 Dh(q_k)', for constraint Jacobians Dh and mass matrix M. A
     gradient that vanishes at one end is also short there relative to its length at the other end. Lengths of
@@ -321,11 +325,11 @@ def independent(
 
 
 def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
-    """Return the correction of a simplified Newton (chord) step, and its norm.
-    The argument g is the proposed correction, and `memory` contains the norm of the previous one. If the norm
-    of g is larger than `rounding` and larger than `most` times the previous norm, the returned correction is
-    zero and the returned norm is infinite, which ends the iteration. The returned vector contains the
-    correction, then the amount by which `memory` decreases.
+    """Limit the correction of a simplified Newton (chord) iteration.
+    The argument g is the correction, and `memory` stores the norm of the previous correction. If the norm of
+    g exceeds both `rounding` and `most` times the previous norm, the iteration has failed. The results are a
+    vector and the norm of the correction. The vector has the correction, then the old value of `memory` minus
+    the new value. If the iteration has failed, the correction in it is zero and the norm is infinite.
 
     The memory is scaled by `TINY`, and 0 at first. It becomes negative where the iteration ends in this way.
     A correction that is not a number ends the iteration, too.
@@ -338,10 +342,10 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
 
 
 def memory_at_first(suspect: Any) -> Any:
-    """Return the initial value of `memory`, an argument of `contracting`.
-    The function `contracting` computes one correction of a simplified Newton (chord) iteration. If `suspect`
-    is positive, which means that a test of the Newton matrix failed, the returned value ends the iteration
-    immediately.
+    """Return the initial value of the memory of a simplified Newton (chord) iteration.
+    The memory is an argument of `contracting`; it stores the norm of the last correction. If `suspect` is
+    positive, which means that a test of the Newton matrix failed, the returned value is negative and makes
+    `contracting` stop the iteration at once.
     """
     return ca.if_else(suspect > 0, -TINY, 0.0)
 
@@ -367,8 +371,9 @@ def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -
 
 
 def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function | None) -> StepFunctions:
-    """Return the CasADi functions that solve one step, for use on many pairs of state and input in parallel.
-    Continuation in the step length is not included.
+    """Return the CasADi functions that solve one step without continuation.
+    They are used to solve steps from many pairs of state and input in parallel. The function `check` is an
+    additional test of the solution, or None.
 
     All are CasADi functions of type SX. `check` is (q_k+1, parameters) -> term added to the error.
     """

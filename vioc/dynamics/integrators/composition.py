@@ -24,8 +24,8 @@ from vioc.maps.twins import own, shared, twin
 
 
 class Composition(KernelMap, MapAround):
-    """Integrator of order 4 or 6, whose steps are sequences of several steps of another map.
-    The other map must be symmetric and of order 2. Some of its steps have negative length.
+    """Integrator of order 4 or 6, whose steps are sequences of steps of another map.
+    The other map must be symmetric and of order 2. Some steps in the sequence have negative length.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Composition(KernelMap, MapAround):
 
     def with_system(self, system: Any) -> Composition:
         """Return a composition with the same method and options for another system.
-        The integrator whose steps are composed is also the same.
+        The map whose steps are composed keeps its class and options too.
         """
         return Composition(self.inner.with_system(system), self.method)  # type: ignore[attr-defined]
 
@@ -105,7 +105,7 @@ class Composition(KernelMap, MapAround):
         return inner
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """Return the positions of all frames in the states X, as the inner integrator computes them."""
+        """Return the world positions of the origins of all frames in the states X, m."""
         return self.inner.frame_positions(X)  # type: ignore[attr-defined]
 
     def _mechanical(self) -> Mechanism:
@@ -116,12 +116,14 @@ class Composition(KernelMap, MapAround):
 
     @shared
     def _stage_starts(self) -> np.ndarray:
-        """Start times of the stages and the end time of the last, as fractions of the step (s + 1,)."""
+        """Start times of the s stages, then 1, as fractions of the step (s + 1,)."""
         return np.concatenate([[0.0], np.cumsum(self.coefficients)[:-1], [1.0]])
 
     @shared
     def _stage_inputs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Matrices that compute the inputs of all stages from the state and the input of the step.
+        """Two matrices that compute the inputs of all stages of a step.
+        They multiply the state and the input of the whole step. The state is necessary because prescribed
+        (kinematic) variables move linearly from their present to their next values.
 
         The input of stage i is the first (s, nu, nx) times x_k plus the second (s, nu, nu) times u_k.
         """
@@ -136,7 +138,8 @@ class Composition(KernelMap, MapAround):
     @shared
     def _chain(self) -> ca.Function:
         """CasADi function that computes all stages of one step, one after another.
-        Its arguments and results are (x, u, t, dt, parameters) -> states (nx, s), multipliers (nm, s), error.
+        Its arguments and results are (x, u, t, dt, parameters) -> states (nx, s) at the ends of the s stages,
+        multipliers (nm, s), error of the solver.
         """
         kernel, starts = self.inner.kernel, self._stage_starts
         assert kernel is not None
@@ -180,8 +183,9 @@ class Composition(KernelMap, MapAround):
         return states[-1], impulses[0] / self.coefficients[0]
 
     def _rescued_stages(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve all stages of a composed step by the slower, robust solver of the map that is composed.
-        Returned are the states (s, nx) and the multipliers (s, nm) of the stages.
+        """Solve all stages of a composed step by the robust solver of the composed map.
+        The composed map is the map whose steps are the stages; its robust solver is slower than the usual
+        one. The results are the states (s, nx) at the ends of the s stages, and the multipliers (s, nm).
         """
         states, impulses, now = [], [], x
         for i, (gamma, start) in enumerate(zip(self.coefficients, self._stage_starts, strict=False)):

@@ -27,7 +27,10 @@ AMPLIFIED_BY_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh
 
 @dataclass(frozen=True)
 class StepConditions:
-    """Condition numbers of the matrices in the equations of N steps, infinite for singular matrices.
+    """Condition numbers of the Newton matrix and the constraint matrix of N steps.
+    The Newton matrix M is the derivative of the momentum balance with respect to the next configuration. The
+    constraint matrix is Dh M^-1 Dh', with the constraint Jacobian Dh. The condition number of a singular
+    matrix is infinite.
 
     Attributes
     ----------
@@ -53,7 +56,10 @@ class StepConditions:
 
 
 def conditions(rule: VariationalRule, steps: Steps, theta: np.ndarray) -> StepConditions:
-    """Return the condition numbers of the equations of steps that have been solved."""
+    """Return the condition numbers of two matrices for each of several solved steps.
+    They are the Newton matrix M, which is the derivative of the momentum balance with respect to the next
+    configuration, and Dh M^-1 Dh', with the constraint Jacobian Dh.
+    """
     f = rule.f
     blocks = rule.blocks(steps.x0, steps.u, steps.t, steps.h, theta, steps.x1[:, : f.nd])
     root = np.sqrt(f.lagrangian.mass_scale)
@@ -128,10 +134,10 @@ def warn_singular(
 def check_regular(
     f: MechanicalMap, z_p: np.ndarray, saddle: np.ndarray, h: np.ndarray, k: np.ndarray
 ) -> None:
-    """Raise `StepError` if singular equations of a step have no derivatives.
-    The argument `saddle` is the Jacobian of the equations. The argument `z_p` is the derivative of the next
-    configuration and the multipliers with respect to the momenta, with opposite sign. The steps have the
-    lengths h and the indices k.
+    """Raise `StepError` if the equations of a step are too singular to differentiate.
+    The argument `saddle` is the Jacobian of the equations with respect to the next configuration and the
+    multipliers. The argument `z_p` is minus the derivative of these unknowns with respect to the momenta at
+    the start. The steps have the lengths h and the indices k.
 
     They do not exist where an impulse is amplified without bound ([S] VII). dq/dp is about dt M^-1, which is
     largest on its diagonal, and Dh' dlambda/dp is a projection, of size 1, so both have natural units.
@@ -164,7 +170,7 @@ def check_regular(
 def _singular_linearization(
     f: MechanicalMap, saddle: np.ndarray, k: int, amplification: float, cause: str
 ) -> StepError:
-    """Return the error for a step whose derivatives do not exist; it names the singular matrix.
+    """Return the error for a step without derivatives; it names the singular matrix.
 
     A singular constraint also makes dq/dp large or not a number, so the error names the Newton matrix M_k+1
     only if M_k+1 is singular without constraints.

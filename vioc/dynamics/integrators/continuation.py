@@ -56,8 +56,9 @@ def with_continuation(
 ) -> ca.Function:
     """Return a CasADi function that solves a step, by continuation if necessary.
     The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). It first calls `kernel`, which
-    solves the step directly. If the root fails a test, the function increases the step length from 0 to dt:
-    `begin` computes the velocities at length 0, and `solve` computes the root at each fraction of the length.
+    solves the step directly and tests whether the root is on the branch of roots that starts at the state x.
+    If not, the function increases the step length from 0 to dt: `begin` computes the velocities at length 0,
+    and `solve` computes the root at each fraction of the length.
 
     If the branch cannot be followed to its end, the error is 2 minus the share reached, and the next state is
     the mean velocities there, padded with NaN (`left_by` reads both).

@@ -69,8 +69,9 @@ class DiscreteRule(ChordRule):
 
     @cached_property
     def slots(self) -> ca.Function:
-        """CasADi function of the derivatives of a step's discrete Lagrangian, plus the force impulses.
-        The derivatives are those by the configurations at the start and at the end of the step.
+        """CasADi function that computes both derivatives of a user's discrete Lagrangian.
+        They are derivatives with respect to the configurations at the start and at the end of a step. The
+        impulse of the forces at the same end of the step is added to each of them.
 
         Its arguments and results are (q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, and the
         derivative of the first by q1, all of the dynamic variables. D1 and D2 are derivatives by the start q0

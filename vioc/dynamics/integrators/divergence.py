@@ -40,8 +40,8 @@ def grows(f: MechanicalMap, run: Trajectory) -> bool:
 
 
 def resolved(f: MechanicalMap, run: Trajectory, energy: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Return the energy, in J, that errors within the tolerance can cause.
-    It is an estimate for a run whose configurations have errors as large as the tolerance of the solver.
+    """Return the energy change, in J, that the solver's tolerance can cause in a run.
+    It is estimated from errors of the configurations that are as large as the tolerance.
     """
     sizes = f.lagrangian.natural_sizes[: f.nd]
     least = f.tolerance * (sizes + np.abs(run.x[:, : f.nd])).max(axis=0)

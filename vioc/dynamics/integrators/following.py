@@ -29,9 +29,9 @@ ENOUGH = 1e-8  # of the largest force: largest force that may be missing
 
 
 def equations(rule: VariationalRule) -> Evaluator:
-    """Return an evaluator of the terms from which inverse dynamics computes the inputs.
-    They are terms of the momentum balance of a step, their derivatives by the input, and the constraint
-    Jacobian.
+    """Return an evaluator of the terms from which inverse dynamics computes inputs.
+    They are the terms of a step's momentum balance, their derivatives with respect to the input, and the
+    constraint Jacobian.
 
     Arguments and results are (q_k, q_k+1, u, t, dt, parameters) -> b, B-, m, B+, Dh(q_k). The momentum
     balance has the terms b at the start and m at the end of the step, with derivatives B- and B+ by the input
@@ -108,8 +108,9 @@ def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k
 
 def _solved(B: np.ndarray, Dh: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the least-squares solution u of B u - Dh' lambda = right.
-    The result also has the residual. u are the inputs of a step, and lambda are the multipliers of the
-    constraints.
+    The second result is the residual. Here u are the inputs of a step, lambda the multipliers of the
+    constraints, B is the derivative of the momentum balance with respect to u, and Dh is the constraint
+    Jacobian.
     """
     A = np.concatenate([B, -Dh.T], axis=1)
     x = np.linalg.lstsq(A, right, rcond=None)[0] if A.shape[1] else np.zeros(0)

@@ -136,7 +136,8 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def stage(self) -> ca.Function:
-        """CasADi function of momentum, force and constraint values at a quadrature point.
+        """CasADi function that evaluates the mechanism at a quadrature point of a step.
+        It computes the momentum, the generalized forces and the constraint values there.
 
         Its arguments and results are (q, v, u, t, parameters, lambda) -> L_v and f = L_q + F - Dh' lambda of
         the dynamic variables, and h. L is the Lagrangian, with derivatives L_q and L_v; F are the forces and
@@ -150,9 +151,9 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
-        """Three CasADi functions: factorization of the mass matrix M, and two solvers of equations with M.
+        """Three CasADi functions: factorization of the mass matrix M, and two solvers.
         The first solver computes x from M x + Dh' y = a for given multipliers y, with the constraint Jacobian
-        Dh. The second computes the multipliers y for which also Dh x = b.
+        Dh. The second computes the multipliers y for which x also satisfies Dh x = b.
 
         (q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y, where some x
         has M x + Dh' y = a and Dh x = b.
@@ -173,7 +174,9 @@ class GalerkinVI(MechanicalMap):
 
     @property
     def _converged(self) -> float:
-        """Tolerance of the iteration of a step, which stops if the norm of its correction is smaller."""
+        """Tolerance of the iteration that solves a step.
+        The iteration stops if the norm of its correction is smaller.
+        """
         return max(CONVERGED * self.tolerance, ROUNDING) * float(np.sqrt(self.stages * self.nd))
 
     @property
@@ -185,7 +188,7 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _iterate(self) -> ca.Function:
-        """CasADi function of one simplified Newton iteration for a step.
+        """CasADi function that computes one simplified Newton iteration for a step.
         The unknowns of the iteration are the velocities and the multipliers at the stages.
 
         (z, x, u, t, dt, parameters, factors) -> z, (x_next, z, lambda), last correction. z is V_1 to V_s and
@@ -267,7 +270,7 @@ class GalerkinVI(MechanicalMap):
 
     def _from(self, solved: ca.Function) -> ca.Function:
         """Return a CasADi function that computes one step.
-        The given function `solved` solves the equations of its stages.
+        The given function `solved` solves the equations of the stages of a step.
 
         The function is (x, u, t, dt, parameters) -> x_next, impulse, error. The first guess extrapolates the
         velocities with the acceleration at the step's start, and has the multipliers there.

@@ -217,10 +217,10 @@ class GalerkinDerivatives:
         return np.concatenate([r.reshape(n, -1, *o.shape[3:]) for r in rows], axis=1)
 
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        """Return the weights of the quantities at quadrature points in a weighted sum.
-        The weighted sum is that of the equations of N steps with lengths h (N,), with the weights mu (N, nw).
-        These equations are linear in the quantities at the quadrature points: momenta, forces and constraint
-        values.
+        """Return the coefficients of momenta, forces and constraints in a weighted sum.
+        The equations of N steps with lengths h (N,) are multiplied by the weights mu (N, nw) and added. These
+        equations are linear in the momenta, forces, constraint values and constraint rates at the quadrature
+        points. The result has the coefficients of these quantities in the sum.
 
         The method `left` computes the equations from the values o (N, P, no), whose weights are the result.
         """
@@ -251,8 +251,10 @@ class GalerkinDerivatives:
     # -- derivatives --------------------------------------------------------------------------------
 
     def _chained(self, steps: Steps, theta: np.ndarray) -> tuple[Points, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the values at the quadrature points of solved steps, and three arrays of derivatives.
-        The derivatives follow from the implicit function theorem.
+        """Return values at quadrature points of solved steps, and three derivatives.
+        The first derivative is the Jacobian of the step equations with respect to their unknowns. The others
+        are derivatives with respect to state, input and parameters: those of the variables at the quadrature
+        points, and those of the next state and the multipliers, by the implicit function theorem.
 
         The results are the values at quadrature points, the Jacobian of the equations by the unknowns w (N,
         nw, nw), the total derivative of the points' arguments y by the step's arguments s (N, P, ny, ns), and

@@ -1,4 +1,4 @@
-"""Fixed-point and Newton iterations as CasADi functions with an early stop."""
+"""Fixed-point and Newton iterations as CasADi functions that stop on convergence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ NEWTON = 60  # largest number of unknowns of Newton's method in symbols
 
 def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.Function:
     """Return a CasADi function that repeats an iteration until it converges.
-    The iteration has converged when its error is only rounding error.
+    The iteration stops when the error that `iterate` returns is at most `tolerance`, or when rounding
+    prevents a further decrease. If the ratio of two successive errors exceeds `contraction`, the returned
+    error is infinite.
 
     `iterate` is (y, ...) -> (y, result, error), the function (y, ...) -> (result, error). The error is
     infinite where it once fell by less than the factor `contraction`, except by rounding: then the root is

@@ -267,7 +267,8 @@ class MechanicalMap(KernelMap):
 
     def _behind(self, q0: Any, q1: Any, u: Any, k: int) -> np.ndarray:
         """Return the state at the end of a step from configuration q0 to q1.
-        Its momentum is p = D2 L_d(q0, q1) + F+ ([T] V-A); k is the index of the step.
+        Its momentum is p = D2 L_d(q0, q1) + F+ ([T] V-A): the derivative of the discrete Lagrangian L_d with
+        respect to q1, plus the impulse F+ of the forces at the end of the step. The index of the step is k.
         """
         q0 = as_configuration(self.system, q0, "q0")
         q1 = as_configuration(self.system, q1, "q1")
@@ -343,7 +344,9 @@ class MechanicalMap(KernelMap):
 
     @shared
     def turning(self) -> list[bool]:
-        """Mask of the dynamic variables that are angles on which the equations depend nonlinearly."""
+        """Mask of the dynamic variables that are angles with nonlinear terms.
+        Momenta, forces or constraints depend nonlinearly on these angles.
+        """
         bends = bending_variables(self.lagrangian)
         return [self.unit(n) == "rad" and bool(b) for n, b in zip(self.system.dynamic, bends, strict=True)]
 
@@ -441,8 +444,9 @@ class MechanicalMap(KernelMap):
 
     @shared
     def constraint(self) -> ca.Function:
-        """CasADi function of the values h and the Jacobian Dh of the holonomic constraints.
-        Its arguments are (q, parameters).
+        """CasADi function that computes constraint values h and their Jacobian Dh.
+        Its arguments are (q, parameters). A velocity constraint A(q) v = 0 has the value 0 in h, and A(q) as
+        its row of Dh.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         return ca.Function("h", [g.q_vector, g.parameters], [lag.h, lag.Dh], OPTIONS)
@@ -458,10 +462,10 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _all_constraints(self) -> ca.Function:
-        """CasADi function of values and gradients of all constraints of the system.
+        """CasADi function that computes values and gradients of all constraints.
         Redundant constraints are included. The results are the values h, the Jacobian Dh, the magnitudes of
         the terms that cancel in each constraint, and the Jacobian with respect to the dynamic variables, in
-        which rows of rounding errors are set to zero.
+        which rows as small as rounding errors are set to zero.
         """
         lag, g = self.whole, self.whole.graph
         outputs = [lag.h, lag.Dh, lag.sizes, lag.directions]
@@ -491,8 +495,8 @@ class MechanicalMap(KernelMap):
     @shared
     def _directions(self) -> Evaluator:
         """Evaluator of the constraint Jacobian without rounding errors.
-        Rows of rounding errors are set to zero. The method `Lagrangian.directions` documents the arguments
-        and results.
+        Rows whose entries are all as small as rounding errors are set to zero. The arguments are (q,
+        parameters).
         """
         lag, g = self.lagrangian, self.lagrangian.graph
         args = [g.q_vector, g.parameters]
@@ -638,8 +642,8 @@ class MechanicalMap(KernelMap):
 
 
 def generated(f: KernelMap) -> dict[str, Any] | None:
-    """Return data that identify the generated functions of an integrator, or None.
-    The cache of generated functions uses these data. The result is None if the functions depend on a user's
+    """Return data that identify an integrator's generated CasADi functions, or None.
+    These data are the key of the functions in a cache. The result is None if the functions depend on a user's
     own code.
     """
     system = f.system

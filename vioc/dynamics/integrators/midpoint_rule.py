@@ -26,9 +26,9 @@ FORCING = ("symmetric", "left")
 
 
 def as_alpha(alpha: float, forcing: str) -> float:
-    """Return alpha as a float, or raise `ModelError` for an invalid option.
-    Alpha is the point of a step at which the Lagrangian is evaluated, as a fraction of the step. Invalid
-    options are other values of alpha, or an unknown forcing.
+    """Return alpha as a float; raise `ModelError` if alpha or `forcing` is invalid.
+    Alpha, from 0 to 1, is the point of a step at which the Lagrangian is evaluated, as a fraction of the
+    step. The option `forcing` determines at which ends of a step the forces act.
     """
     alpha = as_value(alpha, "alpha")
     if not 0 <= alpha <= 1:
@@ -71,7 +71,7 @@ class MidpointRule(ChordRule):
         return ChordParts(balance, momentum, dt * L_q + (minus + plus) * F)
 
     def _middle(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> tuple:
-        """Return the arguments at which a step evaluates the Lagrangian.
+        """Return the arguments at which a step evaluates Lagrangian and forces.
         They are (q, v, u, t, parameters) at the fraction alpha of the step.
         """
         a = self.alpha
@@ -89,10 +89,10 @@ class MidpointRule(ChordRule):
 
     @cached_property
     def _closing(self) -> ca.Function:
-        """CasADi function of the constraint residuals of a step.
-        It is used if there are velocity constraints. A holonomic constraint has the residual h(q1), a
-        velocity constraint A(q_m) (q1 - q0) with q_m = (q0 + q1)/2 (docs/maths/nonholonomic.md, (2)). The
-        configurations q0 and q1 are those at the start and the end of the step.
+        """CasADi function that computes the constraint residuals of a step.
+        It is used if there are velocity constraints A(q) v = 0. A velocity constraint has the residual A(q_m)
+        (q1 - q0) with q_m = (q0 + q1)/2 (docs/maths/nonholonomic.md, (2)), a holonomic constraint has the
+        residual h(q1). The configurations q0 and q1 are those at the start and the end of the step.
         """
         f, theta = self.f, self.f.symbols.parameters
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
@@ -106,10 +106,11 @@ class MidpointRule(ChordRule):
 
     @cached_property
     def newton_matrix(self) -> ca.Function:
-        """CasADi function of the Newton matrix of a step, D2 D1 L_d + D2 F-.
+        """CasADi function that computes the Newton matrix of a step, D2 D1 L_d + D2 F-.
         It is the derivative of the momentum balance with respect to the next configuration ([T] (22), [S]
-        (8)). Its arguments are (q_m, v, u, t, parameters, dt), with the configuration q_m and the velocity v
-        at which the step evaluates the Lagrangian.
+        (8)), with the discrete Lagrangian L_d and the impulse F- of the forces at the start of the step. The
+        arguments are (q_m, v, u, t, parameters, dt), with the configuration q_m and the velocity v at which
+        the step evaluates the Lagrangian.
         """
         lag, g, a, nd = self.f.lagrangian, self.f.lagrangian.graph, self.alpha, self.f.nd
         dt = ca.SX.sym("dt")
@@ -124,8 +125,8 @@ class MidpointRule(ChordRule):
 
     def of_terms(self, dt: ca.SX) -> ca.SX:
         """Return the part of a step's Newton matrix due to forces and potentials.
-        Gravity is not included. The Newton matrix D2 D1 L_d + D2 F- (nd, nd) is the derivative of the
-        momentum balance with respect to the next configuration.
+        Gravity is not included. The Newton matrix (nd, nd) is the derivative of the momentum balance with
+        respect to the next configuration.
         """
         lag, g, a, nd = self.f.lagrangian, self.f.lagrangian.graph, self.alpha, self.f.nd
         minus, _ = self.force_shares(dt)

@@ -41,8 +41,8 @@ TURN = 0.5  # largest angle of one share: along it the matrix changes by half at
 
 class Linearized(NamedTuple):
     """Residual and Jacobian of the equations of a step at one Newton iterate.
-    The equations are r(w) + G lambda = 0, g(w) = 0 with unknown rates w (n,); the multipliers lambda enter
-    linearly.
+    The equations are r(w) + G lambda = 0, g(w) = 0. The unknowns are the rates w (n,) and the multipliers
+    lambda, which enter linearly, with the matrix G.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Linearized(NamedTuple):
 
 
 class BranchRoot(NamedTuple):
-    """Root of the equations of a step that is shortened to a fraction.
+    """Root of the equations of a step that is shortened to a fraction of its length.
     After a failed search for the root, it is the last iterate.
 
     Attributes
@@ -127,7 +127,7 @@ class BranchEquations(ABC):
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         """Return the error that explains why step k has no solution, or None.
         The result is None if the cause is unknown. The search for the solution ended at the root `found`;
-        `where` is the beginning of the text.
+        `where` is the beginning of the error's text.
         """
 
 
@@ -285,8 +285,10 @@ def rate_by_share(
 
 
 def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tolerance: float) -> bool:
-    """Return whether the branch of roots of a step has a fold just after a root.
-    The root is `last`, and the step length is the parameter of the branch.
+    """Return whether the branch of roots of a step has a fold just beyond a root.
+    The root is `last`, and the step length is the parameter of the branch. The argument `stride` is the
+    smallest increase of the fraction of the step length, beyond this root, that the continuation has tried
+    without success.
 
     Roots further along the branch then have smaller shares. The next root is sought in a plane across the
     branch, where the matrix with the share as an unknown is regular at a fold. Past the fold the determinant
@@ -333,7 +335,7 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
 
 
 def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
-    """Return whether all matrices on the line between two matrices are regular.
+    """Return whether all matrices on the line from one matrix to another are regular.
 
     The test is the spectral radius of the relative change, which does not depend on units. If it is below 1,
     all matrices on the straight line between are regular; beyond one fold, or two, it is not.

@@ -31,7 +31,9 @@ FAR = 1.0  # rad: sines and cosines of an angle have the Lipschitz constant 1
 
 
 def motion(f: MechanicalMap) -> ca.Function:
-    """CasADi function of velocities, accelerations and multipliers at the start of a step.
+    """Return the CasADi function that computes the motion at the start of a step.
+    The results are the velocities and accelerations of the dynamic variables, and the multipliers of the
+    constraints.
 
     The function is (x, u, t, dt, parameters) -> velocities, accelerations (nd,), multipliers (nm,). Kinematic
     variables move at their mean rate over the step. Velocities and accelerations fulfil the constraints,
@@ -116,10 +118,10 @@ def bending_variables(lag: Lagrangian) -> np.ndarray:
 
 
 def predicted(f: MechanicalMap) -> ca.Function:
-    """CasADi function of the first guess of the configuration at a step's end.
-    The guess includes accelerations. The arguments and results are (x, u, t, dt, parameters) -> guess (nd,)
-    of the dynamic configurations, and a flag, which is infinite if an angle may turn by more than 1 rad, else
-    0.
+    """Return a CasADi function that guesses the configuration at the end of a step.
+    The guess extrapolates the motion by the velocities and accelerations at the start. The arguments and
+    results are (x, u, t, dt, parameters) -> guess (nd,) of the dynamic configurations, and a flag, which is
+    infinite if an angle may turn by more than 1 rad, else 0.
     """
     args = x, _, _, dt, _ = motion(f).sx_in()
     v, a, _ = motion(f)(*args)
@@ -129,8 +131,9 @@ def predicted(f: MechanicalMap) -> ca.Function:
 
 
 def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
-    """CasADi function of the first guess of the configuration at a step's end.
-    It is used for systems that may have stiff springs.
+    """Return a CasADi function that guesses the configuration at the end of a step.
+    It is used for systems that may have stiff springs. The guess extrapolates the motion by the velocities
+    and, unless springs are stiff, by the accelerations at the start.
 
     `far` also tests the roots of these steps. If accelerations move an angle farther than velocities do, by
     more than `STIFF`, springs are stiff for the step: the guess omits the accelerations, and the step's

@@ -31,7 +31,8 @@ DETERMINED = 64 * np.finfo(float).eps
 
 
 class RungeKutta(ExplicitMap, MechanicalMap):
-    """Runge-Kutta integrator of a mechanism in velocities and accelerations, as a one-step map.
+    """Runge-Kutta integrator of a mechanism, as a one-step map.
+    It integrates accelerations; its states have velocities instead of momenta.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _acceleration(self) -> ca.Function:
-        """CasADi function of the accelerations at one stage of a step.
+        """CasADi function that computes the accelerations at one stage of a step.
         The rates of prescribed variables are constant. The arguments and results are (q, v, u, t, parameters)
         -> accelerations (nd,), multipliers lambda_c of the constraints, norm of the residual.
 
@@ -139,7 +140,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     @shared
     def stage_rows(self) -> tuple[ca.SX, ca.SX, ca.SX]:
         """Equations of a stage, with its accelerations and multipliers as unknowns.
-        Shapes of equations, accelerations and multipliers are (nd + nm,), (nd,) and (nm,).
+        Equations, accelerations and multipliers are expressions with the shapes (nd + nm,), (nd,) and (nm,).
         """
         c, a = self.continuous, ca.SX.sym("a", self.nd)
         full = ca.vertcat(a, ca.SX.zeros(self.nk))
@@ -148,7 +149,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _jump(self) -> ca.Function:
-        """CasADi function of the velocity jump at the start of a step.
+        """CasADi function that computes the velocity jump at the start of a step.
         The dynamic velocities v_d jump when the velocities v_k of prescribed variables jump. The arguments
         and results are (q, jump of v_k, parameters) -> jump of v_d, impulse of the constraints.
         """
@@ -159,9 +160,10 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def _defect(self) -> ca.Function:
-        """CasADi function of the residual norm of a stage's equations of motion.
-        Its arguments and results are (q, v, u, t, parameters, a, lambda_c) -> norm, for accelerations a and
-        multipliers lambda_c. The norm times dt^2 estimates the resulting error of the configuration q.
+        """CasADi function that computes the residual norm of the equations of a stage.
+        The arguments and results are (q, v, u, t, parameters, a, lambda_c) -> norm, for accelerations a and
+        multipliers lambda_c of the constraints. The norm times dt^2 estimates the resulting error of the
+        configuration q.
         """
         rows, a, multipliers = self.stage_rows
         return self.lagrangian.function("defect", [self._size_of(rows)], [a, multipliers])
@@ -190,7 +192,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     @shared
     def full_step(self) -> ca.Function:
-        """CasADi function of one step, with the velocity jump and all stages.
+        """CasADi function that computes one step, with the velocity jump and all stages.
 
         (x, u, t, dt, parameters) -> x_next, multipliers, error, jump, stages. The last two are (jump of v_d,
         impulse) (nd + nm,), and (a_i, lambda_i) of every stage as the columns of (nd + nm, stages).
@@ -246,7 +248,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     def _refused(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """Raise a `StepError` that explains why a Runge-Kutta step cannot be taken.
-        There is no other solver for such a step.
+        There is no second, more robust solver for Runge-Kutta steps.
         """
         x_next, _, error, *_ = self._full_step_numbers(x, u, np.array([t]), np.array([dt]), self.theta)
         residual = float(error[0, 0])

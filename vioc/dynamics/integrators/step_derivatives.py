@@ -80,7 +80,7 @@ class StepDerivatives:
         args = [*parts, t, dt]
 
         def columns(name: str, of: ca.SX, args: list[ca.SX]) -> ca.Function:
-            """Return a CasADi function of the Jacobian of the expression `of`.
+            """Return a CasADi function that computes the Jacobian of the expression `of`.
             If the Jacobian has too many operations, return a function of its product with a vector instead.
             """
             along = ca.Function(name, [*args, d], [ca.jtimes(of, y, d)], {"cse": True})
@@ -98,8 +98,9 @@ class StepDerivatives:
         self._second = Evaluator(f.backend.program(second, "second"))
 
     def of_map(self, f: MechanicalMap) -> MapDerivatives:
-        """Return the derivatives of a one-step map whose steps have these equations.
-        They are evaluated at the parameters of the map f.
+        """Return an object that computes the derivatives of the steps of a map f.
+        The discrete equations of f must be those of this rule. The derivatives are evaluated at the
+        parameters of f.
         """
         return MapDerivatives(
             f,

@@ -179,7 +179,7 @@ class StepEquations(BranchEquations):
     def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
         """Return the error that explains why step k has no solution, or None.
         The result is None if the cause is unknown. The search for the solution ended at the root `found`;
-        `where` is the beginning of the text.
+        `where` is the beginning of the error's text.
 
         Causes ([S] VII) are ``"not finite"`` (a potential, force or constraint is not finite), ``"singular
         M"`` (M_k+1 is singular: coordinates are singular, or the step is too long), ``"singular

@@ -148,8 +148,8 @@ class StructuredLinearization:
 
     @cached_property
     def _constant_F_u(self) -> np.ndarray | None:
-        """Derivative dF/du of the forces by the inputs if it is constant, else None.
-        It is constant, for example, for forces on joints.
+        """Derivative dF/du of the forces F with respect to the inputs u, if constant.
+        It is constant, for example, for forces on joints. Otherwise, the value is None.
         """
         return np.array(ca.DM(self._F_u)).reshape(self._F_u.shape) if self._F_u.is_constant() else None
 
@@ -162,7 +162,9 @@ class StructuredLinearization:
 
     @cached_property
     def curved(self) -> bool:
-        """Flag, True if forces, potentials except gravity or declared parameters have second derivatives."""
+        """Flag, True if the terms computed by CasADi have nonzero second derivatives.
+        They are forces, potentials except gravity, and all terms with declared parameters.
+        """
         return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
@@ -188,9 +190,10 @@ class StructuredLinearization:
 
     @cached_property
     def _second_terms(self) -> ca.SX:
-        """Hessian of a weighted sum of the step equations, without kinetic energy.
-        The weighted sum is mu . balance + z . momentum, with the momentum balance and the next momentum of a
-        step. The second derivatives are those with respect to (q_k, q_k+1, forces, parameters).
+        """Hessian of a weighted sum of the step equations, without some terms.
+        Second derivatives of kinetic energy and gravity are included only if they involve parameters. The
+        weighted sum is mu . balance + z . momentum, with the momentum balance and the next momentum of a
+        step. The second derivatives are those with respect to (q_k, q_k+1, inputs of forces, parameters).
         """
         f, a = self.f, self.rule.alpha
         h, mu, z = self._directions
@@ -221,8 +224,8 @@ class StructuredLinearization:
     # -- whole trajectories -----------------------------------------------------------------------
 
     def of_map(self, f: MechanicalMap) -> MapDerivatives:
-        """Return the derivatives of a one-step map with these midpoint steps.
-        They are evaluated at the parameters of the map f.
+        """Return an object that computes the derivatives of the midpoint steps of a map f.
+        The derivatives are evaluated at the parameters of f.
         """
         return MapDerivatives(
             f,

@@ -66,7 +66,7 @@ class Tableau:
 
     @cached_property
     def c(self) -> tuple[float, ...]:
-        """Times of the stages as fractions of the step; they are the row sums of A."""
+        """Times of the stages as fractions of the step: the row sums of the matrix A."""
         return tuple(sum(row) for row in self.A)
 
     @property

@@ -37,7 +37,8 @@ class Tensor:
 
     @cached_property
     def _tree(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Index maps from third derivatives of the kinetic energy to the Hessians of a step's equations.
+        """Indices by which third derivatives of the kinetic energy are put into Hessians.
+        The Hessians are those of the equations of a step.
 
         For each kind of matrix there are target positions in the flattened matrix, and source positions.
         """

@@ -72,7 +72,7 @@ class VariationalRule(ABC):
     def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
         """Return the Newton matrix (nd, nd) of a step, D2 D1 L_d + D2 F-.
         It is the derivative of the momentum balance with respect to the next configuration ([T] (22), [S]
-        (8)).
+        (8)), with the discrete Lagrangian L_d and the impulse F- of the forces at the start of the step.
         """
 
     @abstractmethod
@@ -92,13 +92,13 @@ class VariationalRule(ABC):
     @cached_property
     def momentum(self) -> Evaluator:
         """Evaluator of the CasADi function `momentum_function`.
-        It computes the momentum at the end of a step.
+        This function computes the momentum at the end of a step.
         """
         return Evaluator(self.momentum_function)
 
     @cached_property
     def momentum_function(self) -> ca.Function:
-        """CasADi function of the momentum p_k+1 at the end of a step.
+        """CasADi function that computes the momentum p_k+1 at the end of a step.
         Its arguments and results are (q_k, q_k+1, inputs of forces, t, dt, parameters) -> p_k+1.
         """
         f = self.f
@@ -109,7 +109,7 @@ class VariationalRule(ABC):
 
     @cached_property
     def residual(self) -> ca.Function:
-        """CasADi function of the residual (nx + nm,) of the equations of a step.
+        """CasADi function that computes the residual (nx + nm,) of a step.
         The residual is zero at the next state. Its arguments are (x, u, x_next, multipliers, t, dt,
         parameters) ([S] (28)).
         """

@@ -112,10 +112,10 @@ class Bounces(ContactSteps):
     # -- flights --------------------------------------------------------------------------------------
 
     def without(self, f: ContactVI, held: np.ndarray) -> tuple[Any, np.ndarray]:
-        """Return a one-step map without those contacts that may bounce in a step.
-        These are the contacts with restitution, except those at rest, which the mask `held` (n,) selects. The
-        second result has the indices of the returned map's multipliers among the multipliers of f, the map
-        with all contacts.
+        """Return the one-step map without the contacts that may bounce in a step.
+        A contact with restitution may bounce unless it is at rest; the mask `held` (n,) selects the contacts
+        at rest. The second result has, for each multiplier of the returned map, its index among the
+        multipliers of f, the map with all contacts.
         """
         kept = ~self.bouncing | np.isin(self._owners, self._owners[held])
         owners = tuple(sorted(set(self._owners[kept].tolist())))
@@ -196,7 +196,9 @@ class Bounces(ContactSteps):
         return self.bouncing & ~held & (gap <= CLOSED) & (speed < -f.slow)
 
     def _hit(self, f: ContactVI, x: np.ndarray, hits: np.ndarray) -> Struck:
-        """Return the result of an impact of the contacts `hits` in the state x."""
+        """Return momenta and impulses of an impact of the contacts `hits` in state x.
+        The mask `hits` (n,) selects the contacts whose bodies collide.
+        """
         closed = self._now(f, x)[0] <= CLOSED
         opens = self.openable(f, x, closed)  # contacts that keep each other closed do not bounce
         masks = closed & ~hits, closed, hits & opens, closed & ~opens
@@ -234,7 +236,10 @@ class Bounces(ContactSteps):
     def flights(
         self, f: ContactVI, x: np.ndarray, U: np.ndarray, t: float, h: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return states and multipliers of steps before the first step that may have an impact."""
+        """Return states and multipliers of steps before the first possible impact.
+        The steps start in state x at time t, have the length h and the inputs U, one row for each step. The
+        results end before the first step in which there may be an impact.
+        """
         held = self._held(f, x[None], U[:1], t, h)[0]
         free, at = self.without(f, held)
         nothing = np.empty((0, f.nx)), np.empty((0, len(f.multiplier_names)))
@@ -367,9 +372,10 @@ class Bounces(ContactSteps):
         return Linearization.of(states[..., :cut], impulses[..., :cut], f.nu)
 
     def _derivatives(self, f: ContactVI, records: list[Record]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives of the end state and the impulses of one step.
-        They follow by the chain rule through the impacts and the motions between them, `records`. The
-        derivatives are those with respect to state, input, parameters, step length and time.
+        """Return the derivatives of the end state and the multipliers of one step.
+        The argument `records` contains the impacts of the step and the motions between them; their
+        derivatives are combined by the chain rule. The derivatives are those with respect to state, input,
+        parameters, step length and time.
         """
         nx, nu, names = f.nx, f.nu, list(f.parameters)
         ns = nx + nu + len(names) + 2
@@ -416,14 +422,14 @@ def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
 
 
 def _still(item: Any, name: str) -> Any:
-    """Return a copy of a contact or joint limit that has no restitution.
-    The copy gets the name `name`.
-    """
+    """Return a copy of a contact or joint limit, named `name`, without restitution."""
     return replace(item, name=name, restitution=0.0) if _bounces(item) else replace(item, name=name)
 
 
 class BounceProgram(StepByStep):
-    """Program that computes rollouts with restitution, up to the first step that may have an impact."""
+    """Object that computes rollouts with restitution, up to the first possible impact.
+    A rollout ends before the first step in which there may be an impact.
+    """
 
     def __init__(self, f: ContactVI, bounces: Bounces):
         super().__init__(f)

@@ -67,8 +67,9 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
 
 
 class WithContact(StepEquations):
-    """Equations of a step with given contact impulses, for continuation in the step length.
-    If the step is shortened to the fraction `share` of its length, this fraction of the impulses (nd,) acts.
+    """Equations of a step with prescribed contact impulses, for continuation.
+    The continuation increases the step length from 0. If the step is shortened to a fraction of its length,
+    the contact impulses (nd,) are multiplied by the same fraction.
     """
 
     contact = True

@@ -48,8 +48,9 @@ class TouchQuantities:
         self.table = QuantityTable(self._find, self._names, self._unit)
 
     def _named(self, name: str) -> tuple[str, str, Touching | None]:
-        """Split the name of a quantity into its kind, its axis and its contact.
-        The contact is None if no contact has this name.
+        """Split the name of a quantity of a contact into its kind, axis and contact.
+        For example, ``force.NAME:x`` has the kind ``force`` and the axis ``x``. The third result is the
+        contact with the name NAME, or None if there is no such contact.
         """
         kind, _, rest = name.partition(".")
         touch, _, axis = rest.partition(":")

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 
 class CoordinateBalance(NamedTuple):
-    """Terms of the equations of a step with contact, at a mean velocity, without unknown impulses.
+    """Known terms of the equations of a step with contact.
+    They are evaluated at a mean velocity of the step. The impulses of constraints and contacts, which are
+    unknown, are not included.
 
     Attributes
     ----------
@@ -68,8 +70,9 @@ class CoordinateBalance(NamedTuple):
 def balance(
     f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any, places: Any = NOWHERE
 ) -> CoordinateBalance:
-    """Return the terms of a step's equations at state x and mean velocity V, as expressions.
-    Unknown impulses of constraints and contacts are not included.
+    """Return the known terms of the equations of a step with contact, as expressions.
+    They are evaluated at state x and mean velocity V of the step. The impulses of constraints and contacts,
+    which are unknown, are not included.
     """
     nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
     q0, p, rho, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, nf), part(u, 0, nf)
@@ -99,10 +102,10 @@ class CondensedTouch(NamedTuple):
 
 
 def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> CondensedTouch:
-    """Eliminate a contact's variables y from the Newton system of a step, and return the remaining terms.
-    The contact has the equations `cone`, the gap and slip velocities w, and the friction coefficient mu. J is
-    the Jacobian of gap and slip at the start of the step, and H the gradient of the gap at its end. The
-    barrier parameter is `goal[0]`.
+    """Eliminate a contact's variables y from the Newton system of a step.
+    The result contains the terms that the contact then adds to the system. The contact has the equations
+    `cone`, the gap and slip velocities w, and the friction coefficient mu. J is the Jacobian of gap and slip
+    at the start of the step, and H the gradient of the gap at its end. The barrier parameter is `goal[0]`.
 
     The change of the contact impulse is c - S dw with dw = K dV, for the change dV of the mean velocity. K is
     the Jacobian J of gap and slip with its first row replaced by H; without a gap K is J. Maths:
@@ -117,7 +120,7 @@ def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) ->
 
 
 class Pieces:
-    """CasADi functions of the equations of a step with contact.
+    """CasADi functions that evaluate the equations of a step with contact.
     All solvers of such steps use these functions.
 
     Outputs of some functions are inputs of others. Matrices are passed as columns of their nonzeros. `held`

@@ -179,13 +179,14 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def pieces(self) -> Pieces:
-        """CasADi functions of the equations of a step with contact, for all solvers."""
+        """CasADi functions that evaluate the equations of a step, for all solvers."""
         return Pieces(self)
 
     @property
     def velocity_of_state(self) -> ca.Function:
-        """CasADi function of the velocities (nd,) of the dynamic variables, from state and parameters.
-        These velocities are the first guess of the mean velocities in the step from this state.
+        """CasADi function that computes the velocities (nd,) of the dynamic variables.
+        Its arguments are state and parameters. The velocities are the first guess of the mean velocities in
+        the step from this state.
         """
         return self._velocity_function
 
@@ -244,9 +245,9 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @property
     def residual(self) -> ca.Function | None:
-        """CasADi function of the residual of a step, which is zero for a solved step, or None.
-        Its arguments are (x, u, x_next, multipliers, t, dt, parameters), its shape is (nx + nm,). It is None
-        with restitution or contacts of polytopes.
+        """CasADi function that computes the residual of a step, or None.
+        The residual (nx + nm,) is zero for a solved step. The arguments are (x, u, x_next, multipliers, t,
+        dt, parameters). The property is None for maps with restitution or with contacts of polytopes.
         """
         return self.contact.residual(self)
 

@@ -46,7 +46,7 @@ STOP, SOLVED = 1e-11, 1e-9  # scaled residuals: end of the iterations, largest a
 
 
 class Struck(NamedTuple):
-    """Momenta after N impacts, with impulses and residuals.
+    """Momenta after N impacts, impulses in these impacts, and errors of the solver.
 
     Attributes
     ----------
@@ -69,9 +69,9 @@ class Struck(NamedTuple):
 
 
 class ImpactPieces:
-    """Equations of one stage of an impact, divided into CasADi functions.
-    A stage is the motion before the impact, the compression or the restitution. Matrices are passed as
-    columns of their nonzeros.
+    """CasADi functions that evaluate the equations of one stage of an impact.
+    An impact is computed in three stages: the motion just before the impact, the compression and the
+    restitution. Sparse matrices are passed from one function to another as columns of their nonzero entries.
 
     Unknowns are velocities V, impulses lambda of the constraints and variables y of the cones. Given are M,
     J, Dh, mu, the momenta b, and for each contact an offset of its gap velocity and a preload: a given normal
@@ -154,8 +154,9 @@ class ImpactPieces:
 
 
 class ImpactEnd(End):
-    """Equations of one stage of an impact for the interior-point solver in numpy.
-    A stage is the motion before the impact, the compression or the restitution.
+    """Equations of one stage of an impact, for the interior-point solver in numpy.
+    An impact is computed in three stages: the motion just before the impact, the compression and the
+    restitution.
     """
 
     def __init__(self, p: ImpactPieces):
@@ -187,8 +188,9 @@ class ImpactEnd(End):
 
 class ImpactTape(Tape):
     """Instructions with which the compiled solver computes one stage of an impact.
-    The solver computes the velocities after the stage from the configuration and the momenta before the
-    stage.
+    An impact is computed in three stages: the motion just before the impact, the compression and the
+    restitution. The solver computes the velocities after a stage from the configuration and the momenta
+    before the stage.
 
     The instructions lead from [q, b, offset, preload, guess] to [V, 0]: configuration, momenta, offsets of
     the gap velocities, given normal impulses and the initial guess of V.
@@ -231,9 +233,9 @@ class ImpactTape(Tape):
 
 
 def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
-    """Return the mass matrix, the Jacobian of each contact, and the Jacobian of the constraints.
-    They are expressions of the configuration q and the parameters theta. The Jacobians contain derivatives by
-    the dynamic variables.
+    """Return the mass matrix, and the Jacobians of contacts and constraints.
+    They are expressions of the configuration q and the parameters theta. There is one Jacobian of gap and
+    slip for each contact. All Jacobians have one column for each dynamic variable.
     """
     lag, nd = f.lagrangian, f.nd
     g = lag.graph
@@ -368,7 +370,8 @@ class Impact:
     def _solved(self, kappa: float, q, b, offset, preload, guess, theta) -> tuple[np.ndarray, np.ndarray]:
         """Solve one stage of each of N impacts; return the unknowns and solver errors.
         The stage starts at configurations q with momenta b. For each contact, `offset` is added to the gap
-        velocity, and `preload` is a prescribed normal impulse. The first guess of the velocities is `guess`.
+        velocity, and `preload` is a prescribed normal impulse. The first guess of the velocities is `guess`,
+        the barrier parameter of the contacts is kappa.
         """
         f, n = self._f, len(q)
         if f.backend.name != "virtual" and find_compiler() is not None:
@@ -390,7 +393,8 @@ class Impact:
 
     def derivatives(self, solution: tuple) -> np.ndarray:
         """Return the derivatives of the momenta after N impacts and of their impulses.
-        They are derivatives with respect to configurations, momenta before the impacts, and parameters.
+        They are derivatives with respect to configurations, momenta before the impacts, and parameters. The
+        argument is the field `solution` of the result of `struck`, which computes the impacts.
         """
         G_y, G_z, X_y, X_z = self._slopes(*solution)
         scale = 1 / np.abs(G_z).max(axis=2, keepdims=True)

@@ -88,7 +88,7 @@ class HoldingLagrangian(Lagrangian):
     @cached_property
     def h(self) -> ca.SX:
         """Values of all constraints; the value of an active contact is its negative gap.
-        The sign makes positive multipliers push.
+        With this sign, a contact pushes its bodies apart if its multiplier is positive.
 
         Components of tangential constraints are 0, since sticking constrains the slip velocity and not a
         position.
@@ -99,8 +99,8 @@ class HoldingLagrangian(Lagrangian):
     @cached_property
     def Dh(self) -> ca.SX:
         """Jacobian of all constraints, which include the active contacts.
-        Its rows are derivatives by q for constraints on positions, and by the rates for constraints on
-        velocities.
+        Constraints on positions are differentiated with respect to the configuration q, constraints on
+        velocities with respect to the rates of q.
         """
         m, g = len(self.system.constraints), self.graph
         if not m:
@@ -110,8 +110,9 @@ class HoldingLagrangian(Lagrangian):
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Magnitudes of the terms that cancel in each constraint, used to estimate its rounding errors.
-        They are 0 for contacts, so that no gradient of a contact is taken for a rounding error.
+        """Magnitudes of the terms that cancel in each constraint.
+        They are used to estimate rounding errors of the constraint's gradient. They are 0 for contacts, so
+        that even a small gradient of a contact does not count as a rounding error.
         """
         return ca.vertcat(super().sizes, ca.SX.zeros(len(self.rows), 2))
 
@@ -191,9 +192,8 @@ class ModeVI(MechanicalMap):
         return f"ModeVI({self.system.name}: {names or 'nothing'} held, nx = {self.nx}, dt = {self.dt:g} s)"
 
     def holding(self, *held: str, sliding: str | Iterable[str] = ()) -> ModeVI:
-        """Return a map of the same mechanism in another contact mode.
-        The map has the same options. The contacts `held` are active. An active contact with friction sticks,
-        unless it is in `sliding`.
+        """Return a map of the same mechanism and options in another contact mode.
+        The contacts `held` are active. An active contact with friction sticks, unless it is in `sliding`.
         """
         options = {**self._options, "held": held, "sliding": as_names(sliding, "sliding")}
         return type(self)(self.system, self.dt, **options).trying(**self.parameters)
@@ -277,8 +277,9 @@ class ModeVI(MechanicalMap):
         return found
 
     def _within(self, touch: Touching) -> ca.SX | None:
-        """Return expressions that are >= 0 while friction is inside its cone.
-        The friction is that of a contact that sticks. The result is None for a contact that does not stick.
+        """Return expressions that are >= 0 while a sticking contact does not slip.
+        They compare the friction force with the largest friction force. The result is None for a contact that
+        does not stick.
         """
         impulse, _ = self._impulse(touch)
         along = impulse[1:]

@@ -1,4 +1,4 @@
-"""Detection of contacts that keep each other closed, as the two sides of a slot do."""
+"""Detection of contacts that keep each other closed, such as both sides of a slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled steps of mechanisms with boxes and hulls in contact, in generalized coordinates."""
+"""Compiled steps with contact of boxes and hulls, in generalized coordinates."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class PlacedProgram(StepByStep):
-    """Program that computes rollouts with boxes and hulls by the compiled solver.
-    The contact points are searched for in each step.
+    """Object that computes rollouts with contact of boxes and convex hulls.
+    It uses the compiled solver, and searches for the contact points in each step.
 
     Parameters
     ----------

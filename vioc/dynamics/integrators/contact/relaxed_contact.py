@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 
 def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """Return a function from parameters and smoothing to equations of a step.
-    The equations are smoothed equations of a step with contact, for optimization problems. Their unknowns
-    besides the next state are the constraint impulses, then the gap velocities, impulses and other variables
-    of each contact. If the mechanism cannot move a contact point in some tangential direction, such as across
-    the plane of a planar mechanism, there is no friction in this direction.
+    """Return a function that builds the equations of a step with contact.
+    The arguments of the function are the parameters and the smoothing of contacts. The equations are for
+    optimization problems. Their unknowns besides the next state are the constraint impulses, then the gap
+    velocities, impulses and other variables of each contact. If the mechanism cannot move a contact point in
+    some tangential direction, such as across the plane of a planar mechanism, there is no friction in this
+    direction.
     """
     x, u, _, theta, dt = f.symbols
     x1, t, smoothing, give = ca.SX.sym("x_next", f.nx), *map(ca.SX.sym, ("t", "smoothing", "give"))

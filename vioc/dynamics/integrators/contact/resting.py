@@ -69,7 +69,9 @@ class ContactSteps(ABC):
 
     @abstractmethod
     def program(self, f: ContactVI) -> Program:
-        """Return the program that computes rollouts; a rollout ends before the first unsolved step."""
+        """Return the object that computes rollouts of the map.
+        A rollout ends before the first step that the solver does not solve.
+        """
 
     @abstractmethod
     def rescued(
@@ -87,7 +89,7 @@ class ContactSteps(ABC):
 
     @abstractmethod
     def residual(self, f: ContactVI) -> ca.Function | None:
-        """Return a CasADi function of the residual of the map's step, or None if there is none.
+        """Return a CasADi function that computes the residual of a step, or None.
         `OneStepMap.residual` documents the function.
         """
 
@@ -182,7 +184,10 @@ class Resting(ContactSteps):
 
 
 def _held_shut(f: ContactVI, x: np.ndarray) -> list[str]:
-    """Return the names of closed contacts in state x that no feasible velocity can open."""
+    """Return the names of the closed contacts that no feasible velocity can open.
+    The contacts are closed in state x. A feasible velocity satisfies the constraints and does not decrease
+    the gap of any closed contact.
+    """
     gaps = f.gaps(x)
     closed = np.isfinite(gaps) & (gaps <= CLOSED)
     if closed.sum() < 2:

@@ -55,7 +55,7 @@ class Touching(AnyTouch):
 
 
 class Polytopes:
-    """Pairs of boxes and convex hulls, and the search for contact points.
+    """Pairs of boxes or convex hulls that may touch, with a search for contact points.
 
     Parameters
     ----------
@@ -93,8 +93,9 @@ class Polytopes:
         self._frames = Evaluator(ca.Function("frames", args, list(map(ca.densify, outputs)), OPTIONS))
 
     def at(self, q: np.ndarray, v: np.ndarray, theta: np.ndarray, dt: float) -> MeetingPlaces:
-        """Return the contact points of polytopes at a configuration q with rates v.
-        The rates v are (nq,). Points where the polytopes may touch within a step dt are included.
+        """Return the contact points of boxes and convex hulls at a configuration q.
+        The rates of q are v (nq,). The result includes points where these bodies may touch within a step of
+        length dt.
         """
         poses, twists = self._frames(q, v, theta)
         own = poses.reshape(-1, POSE)
@@ -146,17 +147,17 @@ class Touches:
 
     def natural(self, constraints: int) -> NaturalUnits:
         """Return the units that make the residuals of a step dimensionless.
-        Coordinates, gaps and slips of contacts have the unit 1 rad or a length of the mechanism. Constraint
-        values have the unit 1; the argument is the number of constraints.
+        The unit of coordinates, and of gaps and slips of contacts, is 1 rad or the characteristic length of
+        the mechanism. Constraint values have the unit 1; the argument is the number of constraints.
 
         Constraint values have no unit, as `Pieces.leave` divides them by the lengths of their gradients.
         """
         return NaturalUnits(self._length, self._sizes, np.concatenate([np.ones(constraints), self._units]))
 
     def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
-        """Return one number for each contact or joint with friction.
-        It is the friction coefficient of a contact. For dry friction in a joint, whose load is given, it is
-        the largest impulse of friction in a step of length dt.
+        """Return one number for each contact, joint limit or dry friction.
+        For a contact it is the friction coefficient; without friction it is 1. For dry friction, whose
+        largest force is given, it is the largest friction impulse in a step of length dt.
         """
         each = zip(self.all, ca.vertsplit(self.friction(theta)), strict=True)
         return [value if t.cone.gap else dt * value for t, value in each]

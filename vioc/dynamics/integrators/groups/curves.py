@@ -1,4 +1,6 @@
-"""Attitudes along quaternion polynomials within a step, and angular momenta along these curves.
+"""Attitudes and angular momenta of rotating bodies along a step.
+The attitudes follow curves of quaternions, which a quadrature rule with several points determines from the
+angular velocities.
 
 For one rotation, relative to the start of a step, with rates w_i and torques t_i at the points
 (docs/maths/groups.md),
@@ -26,8 +28,9 @@ ONE = (1.0, 0.0, 0.0, 0.0)
 
 
 class Curves:
-    """Attitudes and angular momenta of one rotating body at the quadrature points of a step.
-    Each column of an argument or result belongs to one point.
+    """Attitudes and angular momenta of one rotating body in a step.
+    They are computed at the quadrature points of the step. In all arguments and results, each column belongs
+    to one quadrature point.
 
     Parameters
     ----------
@@ -39,9 +42,9 @@ class Curves:
 
     @cached_property
     def path(self) -> ca.Function:
-        """CasADi function of the attitudes of a body along a step, from its angular velocities.
-        Its arguments and results are (rates (3, s), dt) -> unit quaternions at the s points (4, s) and at the
-        end (4,), relative to the start.
+        """CasADi function that computes the attitudes of a body along a step.
+        Its arguments and results are (angular velocities (3, s), dt) -> unit quaternions at the s quadrature
+        points (4, s) and at the end (4,) of the step, relative to the attitude at the start.
         """
         w, dt = ca.SX.sym("w", 3, self.rule.stages), ca.SX.sym("dt")
         stages, end = Path(self.rule, w, dt).ends
@@ -50,9 +53,9 @@ class Curves:
 
     @cached_property
     def momenta(self) -> ca.Function:
-        """CasADi function of the angular momenta of a body along a step.
-        Its arguments and results are (rates (3, s), torques (3, s), pi (3,), dt) -> momenta at the s points
-        (3, s) and at the end (3,); pi is the momentum at the start.
+        """CasADi function that computes the angular momenta of a body along a step.
+        Its arguments and results are (angular velocities (3, s), torques (3, s), pi (3,), dt) -> momenta at
+        the s quadrature points (3, s) and at the end (3,) of the step; pi is the momentum at the start.
         """
         s = self.rule.stages
         w, torques, pi, dt = (
@@ -67,8 +70,9 @@ class Curves:
 
     @cached_property
     def errors(self) -> ca.Function:
-        """CasADi function of the rotation errors and the angular momenta of a body along a step.
-        Rotation errors are rotation vectors relative to given attitudes.
+        """CasADi function that computes rotation errors and momenta of a body in a step.
+        A rotation error is the rotation vector from a given attitude to the attitude of the body; the momenta
+        are angular momenta.
 
         Arguments and results are (y, dt, attitudes (4 s + 4,)) -> rotation vectors and momenta (3, s + 1)
         each, at the s points and at the end; y = (rotation vector at the start, pi, rates, torques), (6 + 6
@@ -93,7 +97,7 @@ class Curves:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """CasADi function of the Jacobians of the results of `errors`.
+        """CasADi function that computes the Jacobians of the results of `errors`.
         These results are the rotation errors and the angular momenta of a body along a step. The Jacobians
         are derivatives with respect to the argument y of `errors`, which contains the rotation vector and
         momentum at the start, the angular velocities and the torques.
@@ -107,10 +111,11 @@ class Curves:
 
     @cached_property
     def curvature(self) -> ca.Function:
-        """CasADi function of the Hessian of a weighted sum of results of `errors`.
-        The results of `errors` are the rotation errors and the angular momenta of a body along a step. The
-        Hessian has the second derivatives with respect to the argument y of `errors`, which contains the
-        rotation vector and momentum at the start, the angular velocities and the torques.
+        """CasADi function that computes a Hessian of weighted results of `errors`.
+        The results of `errors` are the rotation errors and the angular momenta of a body along a step; their
+        weighted sum is differentiated twice. The Hessian has the second derivatives with respect to the
+        argument y of `errors`, which contains the rotation vector and momentum at the start, the angular
+        velocities and the torques.
 
         Its arguments and results are (y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y. The weights are
         those of the rotation vectors, then of the momenta, of `errors`.
@@ -124,16 +129,16 @@ class Curves:
 
 @lru_cache(maxsize=16)
 def curves_of(points: str, stages: int) -> Curves:
-    """Return the functions of attitudes and angular momenta for a quadrature rule, from a cache.
-    The functions do not depend on the mechanism. The cache saves time, since their construction takes longer
-    than that of most mechanisms.
+    """Return the functions that compute attitudes and angular momenta along a step.
+    They are built once for each quadrature rule and kept in a cache, since they do not depend on the
+    mechanism and their construction takes longer than that of most mechanisms.
     """
     return Curves(quadrature(points, stages))
 
 
 class Path:
-    """Quaternion curve of one rotation along a step, from angular velocities w (3, s) at s points.
-    The velocities are in the axes of the body.
+    """Quaternion curve of one rotation along a step with s quadrature points.
+    It follows from the angular velocities w (3, s) at these points, in the axes of the body.
     """
 
     def __init__(self, rule: Quadrature, w: ca.SX, dt: Any):

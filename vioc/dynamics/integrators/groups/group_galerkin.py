@@ -1,4 +1,4 @@
-"""Steps of order 4 and more for mechanisms with rotations as unit quaternions.
+"""Steps of order 4 and higher for mechanisms with rotations as unit quaternions.
 
 The unknowns are the rates V_i at the points of a step (docs/maths/groups.md, (7)-(11)). At the solution L_v
 at each point equals the momentum that follows from the curve and the forces along it. As in `GalerkinVI`,
@@ -46,9 +46,9 @@ class GalerkinStep:
 
     @cached_property
     def _places(self) -> ca.Function:
-        """CasADi function of the configurations along a step, from the rates V at its s points.
-        Its arguments and results are (x, V (nd, s), dt) -> configurations at the points (nq, s) and at the
-        end (nq,).
+        """CasADi function that computes the configurations along a step.
+        Its arguments and results are (x, V (nd, s), dt) -> configurations at the s quadrature points (nq, s)
+        and at the end (nq,) of the step. V are the rates at the quadrature points.
         """
         space, rule, s = self.space, self.rule, self.rule.stages
         x, dt, V = ca.SX.sym("x", self.f.nx), ca.SX.sym("dt"), ca.SX.sym("V", space.nd, s)
@@ -63,9 +63,10 @@ class GalerkinStep:
 
     @cached_property
     def _factors(self) -> ca.Function:
-        """CasADi function of the factorized mass matrix at the quadrature points of a step.
-        Its arguments and results are (x, V (nd, s), dt, parameters) -> stacked factors. With constraints, the
-        only point is the middle of the step.
+        """CasADi function that factorizes the mass matrix for a step.
+        Its arguments and results are (x, V (nd, s), dt, parameters) -> stacked factors, with the rates V at
+        the s quadrature points. The mass matrix is factorized at these points or, with constraints, only in
+        the middle of the step.
         """
         x, V, dt = self._places.sx_in()
         theta = ca.SX.sym("theta", len(self.f.parameters))
@@ -79,12 +80,15 @@ class GalerkinStep:
 
     @property
     def _unknowns(self) -> int:
-        """Number of unknowns of a step: rates at all points, and multipliers at all but the last."""
+        """Number of unknowns of a step with several stages.
+        The unknowns are the rates at all stages, and the multipliers at all stages but the last.
+        """
         return self.rule.stages * self.space.nd + (self.rule.stages - 1) * self.f.nm
 
     @cached_property
     def _iterate(self) -> ca.Function:
-        """CasADi function of one iteration for the rates and the multipliers of a step.
+        """CasADi function that computes one iteration of the solver of a step.
+        The unknowns of the iteration are the rates and the multipliers at the stages of the step.
 
         (z, x, u, t, dt, parameters, factors) -> new z, (x_next, z), error. z is V_1 to V_s and lambda_1 to
         lambda_s-1; the error is the correction of increments. x_next belongs to the given z, so that its
@@ -151,9 +155,10 @@ class GalerkinStep:
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
         """Return the CasADi function that solves one step, or None if `robust` is True.
-        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The initial guess
-        extrapolates the rates by the accelerations at the start of the step, with the multipliers there. The
-        robust solver is the method `rescued`.
+        The function is (x, u, t, dt, parameters) -> (next state, multipliers, error of the solution). The
+        initial guess of the rates at the stages extrapolates the rates at the start of the step by the
+        accelerations there; that of the multipliers is their value at the start. The robust solver is the
+        method `rescued`.
         """
         if robust:
             return None

@@ -26,9 +26,9 @@ from vioc.dynamics.lagrangian import LONG, OPTIONS, Lagrangian
 
 
 class _Attitude(Pose):
-    """Constant rotation in the auxiliary mechanism of `GroupLagrangian`; its nine entries are parameters.
-    The auxiliary mechanism has this rotation, followed by three angles, in place of each rotation of the
-    given mechanism.
+    """Constant rotation in the auxiliary mechanism of `GroupLagrangian`.
+    The nine entries of its matrix are parameters. In the auxiliary mechanism, such a constant rotation,
+    followed by three angles, replaces each rotation of the given mechanism.
     """
 
     def __post_init__(self) -> None:
@@ -72,16 +72,16 @@ class GroupLagrangian:
         self._nodes = [i + sum(first <= i for first in firsts) for i in range(len(system.nodes))]
 
     def ours(self, rows: Any) -> ca.SX:
-        """Reorder a vector from angles to the order (r, rotations).
-        The argument has the order of the variables of the auxiliary mechanism, which has three angles in
-        place of each rotation. The coordinates r are all variables that belong to no rotation.
+        """Reorder a vector from variables of the auxiliary mechanism to (r, rotations).
+        The auxiliary mechanism has three angles in place of each rotation. The coordinates r are all
+        variables that belong to no rotation.
         """
         return vec.column(rows[i] for i in self.place)
 
     def theirs(self, rows: list[Any]) -> list[Any]:
-        """Reorder a vector from (r, rotations) to the order of the angles.
-        The result has the order of the variables of the auxiliary mechanism, which has three angles in place
-        of each rotation. The coordinates r are all variables that belong to no rotation.
+        """Reorder a vector from (r, rotations) to variables of the auxiliary mechanism.
+        The auxiliary mechanism has three angles in place of each rotation. The coordinates r are all
+        variables that belong to no rotation.
         """
         found: list[Any] = [0.0] * len(rows)
         for i, row in zip(self.place, rows, strict=True):
@@ -110,10 +110,10 @@ class GroupLagrangian:
 
     @cached_property
     def place_at(self) -> ca.Function:
-        """CasADi function of the variables and parameters of the auxiliary mechanism.
-        Its arguments are (q, parameters). In the auxiliary mechanism each rotation is a constant rotation,
-        whose matrix entries are parameters, followed by a rotation by three angles. These angles are zero in
-        the result.
+        """CasADi function that evaluates the arguments of the auxiliary mechanism.
+        From (q, parameters) it computes the variables and parameters of the auxiliary mechanism. In this
+        mechanism each rotation is a constant rotation, whose matrix entries are parameters, followed by a
+        rotation by three angles. These angles are zero in the result.
         """
         q, *_, theta = self._symbols
         return ca.Function("place", [q, theta], list(self.at(q, theta)), OPTIONS)
@@ -127,9 +127,9 @@ class GroupLagrangian:
 
     @cached_property
     def terms(self) -> ca.Function:
-        """CasADi function of the Lagrangian's derivatives, forces and energies.
-        Its arguments and results are (q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V. Here r are the
-        coordinates that belong to no rotation, n is the derivative of the Lagrangian L with respect to
+        """CasADi function that computes derivatives of L, forces and energies.
+        Its arguments and results are (q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V. Here L is the
+        Lagrangian, r are the coordinates that belong to no rotation, n is the derivative of L with respect to
         rotation vectors, F are the generalized forces, and T and V are the kinetic and the potential energy.
         """
         lag, (q, v, u, t, theta) = self.lagrangian, self._symbols
@@ -146,9 +146,9 @@ class GroupLagrangian:
 
     @cached_property
     def constraint(self) -> ca.Function:
-        """CasADi function of constraint values h (nm,) and Jacobian Dh (nm, nd).
-        Its arguments are (q, parameters). The first columns of Dh are derivatives with respect to the
-        coordinates r that belong to no rotation, the last those with respect to rotation vectors.
+        """CasADi function that computes constraint values h (nm,) and Jacobian (nm, nd).
+        Its arguments are (q, parameters). The first columns of the Jacobian are derivatives with respect to
+        the coordinates r that belong to no rotation, the last those with respect to rotation vectors.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         h, Dh = ca.Function("raw", [g.q_vector, g.parameters], [lag.h, lag.Dh])(*self.at(q, theta))
@@ -156,9 +156,10 @@ class GroupLagrangian:
 
     @cached_property
     def directions(self) -> ca.Function:
-        """CasADi function of the constraint Jacobian, in which rows of rounding errors are set to zero.
-        Its arguments and results are (q, parameters) -> Dh (nm, nd), and the magnitudes (nm,) of the terms
-        that cancel in each constraint, from which its rounding errors are estimated.
+        """CasADi function that computes the constraint Jacobian without rounding errors.
+        Rows whose entries are all as small as rounding errors are set to zero. The arguments and results are
+        (q, parameters) -> Dh (nm, nd), and the magnitudes (nm,) of the terms that cancel in each constraint,
+        from which its rounding errors are estimated.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         raw = ca.Function("raw", [g.q_vector, g.parameters], [lag.directions, lag.sizes[:, 0]])
@@ -167,8 +168,9 @@ class GroupLagrangian:
 
     @cached_property
     def velocity(self) -> ca.Function:
-        """CasADi function of the velocities v (nd,) of a state, tangent to the constraints.
-        Its arguments are configuration, momenta and parameters, (q, p, parameters).
+        """CasADi function that computes the velocities v (nd,) of a state.
+        The velocities are tangent to the constraints. The arguments are configuration, momenta and
+        parameters, (q, p, parameters).
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         p, own = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
@@ -179,9 +181,10 @@ class GroupLagrangian:
 
     @cached_property
     def motion(self) -> ca.Function:
-        """CasADi function of the velocities, accelerations and multipliers of a state.
-        Its arguments and results are (q, p, u, t, parameters) -> rates (nd,), accelerations, multipliers. The
-        constraint forces are -Dh' times the multipliers (nm,).
+        """CasADi function that computes velocities, accelerations and multipliers.
+        Its arguments and results are (q, p, u, t, parameters) -> rates (nd,), accelerations, multipliers of a
+        state with configuration q and momenta p. The constraint forces are -Dh' times the multipliers (nm,),
+        with the constraint Jacobian Dh.
         """
         lag, g, (q, _, u, t, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         bias = ca.jtimes(lag.L_v, g.q_vector, g.v_vector) - lag.L_q - lag.F
@@ -199,9 +202,10 @@ class GroupLagrangian:
         return ca.Function("motion", [q, p, u, t, theta], [v, a, lam], OPTIONS)
 
     def moved(self, expression: Any, q: Any, v: Any, theta: Any) -> ca.SX:
-        """Evaluate an expression of the auxiliary mechanism at the configuration q and the rates v.
-        In the auxiliary mechanism each rotation is given by parameters, followed by three angles. The given
-        parameters are theta.
+        """Evaluate an expression of the auxiliary mechanism at the configuration q.
+        The rates of the configuration are v. In the auxiliary mechanism each rotation is a constant rotation,
+        whose matrix entries are parameters, followed by three angles. The parameters of the given mechanism
+        are theta.
         """
         g = self.lagrangian.graph
         raw = ca.Function("raw", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
@@ -210,9 +214,9 @@ class GroupLagrangian:
 
     @cached_property
     def masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
-        """Three CasADi functions: factorization of the mass matrix M, and two solvers of equations with M.
+        """Three CasADi functions: factorization of the mass matrix M, and two solvers.
         The first solver computes x from M x + Dh' y = a for given multipliers y, with the constraint Jacobian
-        Dh. The second computes the multipliers y for which also Dh x = b.
+        Dh. The second computes the multipliers y for which x also satisfies Dh x = b.
 
         (q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y of the solution
         (x, y) of M x + Dh' y = a, Dh x = b. Long trees use recursions over the tree.
@@ -250,8 +254,8 @@ class GroupLagrangian:
 
     @cached_property
     def places(self) -> ca.Function:
-        """CasADi function of the positions and rotation matrices of all frames.
-        Its arguments and results are (q, parameters) -> positions (3, nodes), rotations (3, 3 nodes).
+        """CasADi function that computes positions and rotation matrices of all frames.
+        Its arguments and results are (q, parameters) -> positions (3, n), rotations (3, 3 n) of n frames.
         """
         g, (q, *_, theta) = self.lagrangian.graph, self._symbols
         poses = [g.node_pose(i) for i in self._nodes]
@@ -274,9 +278,9 @@ class GroupLagrangian:
 
     @cached_property
     def _slopes(self) -> ca.Function:
-        """CasADi function of the part of a step's Newton matrix due to forces.
-        The Newton matrix is the derivative of the momentum balance with respect to the increments of the
-        configuration. Potentials except gravity count as forces.
+        """CasADi function that computes the part of a Newton matrix due to forces.
+        The Newton matrix of a step is the derivative of the momentum balance with respect to the increments
+        of the configuration. Potentials except gravity count as forces.
         """
         lag, g, dt = self.lagrangian, self.lagrangian.graph, ca.SX.sym("dt")
         F_q, F_v = (ca.jacobian(lag.F, s) for s in (g.q_vector, g.v_vector))
@@ -307,8 +311,10 @@ def _entry(i: int, k: int) -> str:
 
 
 def _twin_system(system: System, rotations: tuple[Chart, ...]) -> System:
-    """Return the auxiliary mechanism of a system, from which derivatives by rotations follow.
-    In this mechanism each rotation is a constant rotation by nine parameters, followed by three angles.
+    """Return the auxiliary mechanism of a system with rotations.
+    In the auxiliary mechanism, each rotation is a constant rotation, whose nine matrix entries are
+    parameters, followed by three angles. Derivatives with respect to these angles, at angles of zero, give
+    the derivatives with respect to rotation vectors.
     """
     first = {chart.nodes[0]: i for i, chart in enumerate(rotations)}
     axes = {n: axis for chart in rotations for n, axis in zip(chart.nodes, "XYZ", strict=True)}

@@ -39,7 +39,9 @@ class GroupQuantities(KernelMap):
 
     @shared
     def _rates(self) -> ca.SX:
-        """Rates v (nd,) of a state, with p = M(q) v for mass matrix M, projected onto the constraints."""
+        """Rates v (nd,) of a state, projected onto the constraints.
+        Without constraints, they satisfy p = M(q) v with the mass matrix M and the momenta p.
+        """
         x = self.symbols.x
         return self.group.velocity(x[: self.nq], x[self.nq :], self.symbols.parameters)
 
@@ -52,8 +54,8 @@ class GroupQuantities(KernelMap):
 
     def velocities(self, x: np.ndarray) -> np.ndarray:
         """Return the rates (..., nd) of states (..., nx).
-        They are the rates of the coordinates r, then the angular velocities of the rotations in the body's
-        axes.
+        They are the rates of the coordinates r, which belong to no rotation, then the angular velocities of
+        the rotations, in the axes of the bodies.
         """
         x = np.asarray(x, float)
         flat = self._velocity(np.ascontiguousarray(x.reshape(-1, self.nx)), self.theta)[0][..., 0]

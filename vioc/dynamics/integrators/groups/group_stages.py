@@ -33,8 +33,9 @@ FOUND = 1e-8  # largest relative difference between a step's end and the end fro
 
 
 class Along(NamedTuple):
-    """Values and derivatives of the equations of N steps at given rates and multipliers.
-    The unknowns are w = (V; lambda, v at the end), the rates at s stages, multipliers and rates at the end.
+    """Values and derivatives of the equations of N steps at given unknowns.
+    The unknowns of a step with s stages are w = (V; lambda, v): the rates V and the multipliers lambda at the
+    stages, and the rates v at the end of the step. The unknowns lambda and v exist only with constraints.
 
     There are P = s + 1 points with the end, and K evaluated points.
 
@@ -154,7 +155,7 @@ class GroupStageDerivatives:
         self._fail(steps, int(np.argmax(np.abs(at.left).max(axis=1))), float(last))
 
     def _check(self, steps: Steps, at: Along) -> None:
-        """Raise `StepError` if recomputed rates of a step lead to a state that is not its end."""
+        """Raise `StepError` if recomputed rates do not lead to the end state of a step."""
         x1 = np.concatenate([at.q, at.p], axis=1)
         off = np.abs(self.f.difference(steps.x1, x1)).max(axis=1) / (1 + np.abs(steps.x1).max(axis=1))
         worst = int(np.argmax(off))
@@ -242,8 +243,9 @@ class GroupStageDerivatives:
 
     def _equations(self, o: np.ndarray, m: np.ndarray) -> np.ndarray:
         """Return the residuals (N, nw, ...) of the equations of N steps.
-        These equations determine the rates of the steps. The array o has the momenta, forces and constraint
-        values at the quadrature points; m has the momenta that result from the forces.
+        These equations determine the rates and multipliers of the steps. The array o has the momenta, forces,
+        constraint values and constraint rates at the quadrature points. The array m has the momenta that the
+        forces produce, at the same points and at the end of the step.
 
         The shapes are o (N, K, no, ...) and m (N, P, nd, ...). The residuals are the differences of the
         momenta at the stages; the constraint values h at all points except the first; the difference of the
@@ -257,10 +259,10 @@ class GroupStageDerivatives:
         return np.concatenate([e.reshape(n, -1, *o.shape[3:]) for e in rows], axis=1)
 
     def _momenta_by(self, at: Along, by_y: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Return the total derivatives (N, P, nd, n) of the momenta along steps.
-        These momenta result from the forces and torques. The derivatives are those with respect to n
-        variables, at the points of each step and at its end. The array `own` has the derivatives at constant
-        forces.
+        """Return the total derivatives (N, P, nd, n) of the momenta along N steps.
+        The momenta are those that forces and torques produce at the quadrature points and at the end of a
+        step, P points together. They are differentiated with respect to n variables. The array `own` has
+        their derivatives at constant forces, `by_y` has the derivatives of the arguments of the forces.
 
         The result is the sum of `own` and of the derivatives through the forces f; `by_y` (N, K, ny, n) are
         the derivatives of the points' arguments y.
@@ -287,8 +289,9 @@ class GroupStageDerivatives:
         return Linearization.of(np.concatenate([at.e_s + at.e_w @ w_s, momenta], axis=1), impulses, f.nu)
 
     def _chained(self, steps: Steps, theta: np.ndarray):
-        """Return values and derivatives of the step equations and their solution.
-        The steps have been solved. The derivatives of the solution follow from the implicit function theorem.
+        """Return values and derivatives of the equations of solved steps.
+        The results include the derivatives of the unknown rates and multipliers, which follow from the
+        implicit function theorem.
 
         They are the values, the Jacobians g_w of the equations and m_w of the required momenta by the
         unknowns w, and the derivatives of w and of the points' arguments y by the step's arguments s.

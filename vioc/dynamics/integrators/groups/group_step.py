@@ -48,7 +48,8 @@ CONVERGED = 3e-16
 
 
 class Middle(NamedTuple):
-    """Momentum balance of a midpoint step without constraints, and the impulse of its forces, (nd,) each.
+    """Momentum balance of a midpoint step, and impulse of all forces, (nd,) each.
+    The impulses of constraints are not included.
 
     `balance` is the momentum balance (3); `impulse` is the change of p over the step, for rotations in the
     axes of the middle of the step.
@@ -85,8 +86,9 @@ class GroupStep:
 
     def end(self, x: Any, w: Any, p: Any, impulse: Any) -> tuple[ca.SX, ca.SX]:
         """Return the configuration and the momentum at the end of a step.
-        They follow from the increments w by equations (4) and (5) of docs/maths/groups.md. The argument p is
-        the momentum at the start minus the constraint impulses, and `impulse` is the impulse of the forces.
+        They follow from the increments w of the configuration by equations (4) and (5) of
+        docs/maths/groups.md. The argument p is the momentum at the start minus the constraint impulses, and
+        `impulse` is the impulse of the forces.
         """
         nr, space = self.space.nr, self.space
         q1, p1 = [x[:nr] + w[:nr]], [part(p + impulse, 0, nr)]
@@ -100,10 +102,10 @@ class GroupStep:
 
     @cached_property
     def equations(self) -> tuple[ca.Function, ca.Function]:
-        """CasADi functions of the equations of a step, and of their Jacobian.
-        The arguments of both functions are (z, x, u, t, dt, parameters) with z = (increments w, multipliers).
-        The equations are the momentum balance (equation (3) of docs/maths/groups.md) and the constraints
-        h(q_k+1) = 0.
+        """CasADi functions that compute the equations of a step and their Jacobian.
+        The arguments of both functions are (z, x, u, t, dt, parameters). The unknowns z are the increments w
+        of the configuration, then the multipliers. The equations are the momentum balance (equation (3) of
+        docs/maths/groups.md) and the constraints h(q_k+1) = 0.
         """
         f, nd = self.f, self.space.nd
         z, (x, u, t, dt, theta) = ca.SX.sym("z", nd + f.nm), self._context()
@@ -124,15 +126,16 @@ class GroupStep:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """CasADi function of the impulse (nd,) of all forces over a step with increments w.
-        Its arguments are (x, w, u, t, dt, parameters).
+        """CasADi function that computes the impulse (nd,) of all forces over a step.
+        Its arguments are (x, w, u, t, dt, parameters), with the increments w of the configuration in the
+        step.
         """
         args = self._context()
         args.insert(1, ca.SX.sym("w", self.space.nd))
         return ca.Function("impulse", args, [self.middle(*args).impulse], OPTIONS)
 
     def residual(self) -> ca.Function:
-        """Return the CasADi function of the residual (nx + nm,) of a step.
+        """Return the CasADi function that computes the residual (nx + nm,) of a step.
         Its arguments are (x, u, x_next, multipliers, t, dt, parameters). The residual contains the momentum
         balance, the norms of the quaternions, the constraints h, and the equation of the next momentum
         (equations (3) and (5) of docs/maths/groups.md).
@@ -160,7 +163,7 @@ class GroupStep:
 
     @cached_property
     def _chord(self) -> tuple[ca.Function, ca.Function]:
-        """CasADi functions of a simplified Newton (chord) iteration for a step.
+        """Two CasADi functions for the simplified Newton (chord) iteration of a step.
         The first function factorizes the Newton matrix, the second computes one correction.
 
         They are (x, guess, ...) -> (start y, factors, 0 or infinity if the matrix is suspect), and
@@ -219,8 +222,9 @@ class GroupStep:
 
     @cached_property
     def finish(self) -> ca.Function:
-        """CasADi function of the next state, from the increments, impulses and multipliers of a step.
-        Its arguments are (x, w, impulse, multipliers, parameters).
+        """CasADi function that computes the state at the end of a step.
+        Its arguments are (x, w, impulse, multipliers, parameters), with the increments w of the configuration
+        and the impulse of the forces.
         """
         f, nd = self.f, self.space.nd
         x, _, _, _, theta = self._context()
@@ -233,8 +237,8 @@ class GroupStep:
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
         """Return the CasADi function that solves one step, or None if `robust` is True.
-        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The robust solver is the
-        method `rescued`.
+        The function is (x, u, t, dt, parameters) -> (next state, multipliers, error of the solution). The
+        robust solver is the method `rescued`.
         """
         if robust:
             return None
@@ -268,8 +272,8 @@ class GroupStep:
 
     @cached_property
     def _begins(self) -> ca.Function:
-        """CasADi function of the rates and the accelerations (nd,) at the start of a step.
-        Its arguments are (x, u, t, dt, parameters).
+        """CasADi function that computes rates and accelerations at the start of a step.
+        Its results have the shapes (nd,). Its arguments are (x, u, t, dt, parameters).
         """
         x, u, t, dt, theta = self._context()
         nq = self.space.nq
@@ -278,7 +282,7 @@ class GroupStep:
 
     @cached_property
     def _guess(self) -> ca.Function:
-        """CasADi function of the first guess of a step's increments of the configuration.
+        """CasADi function that guesses the increments of the configuration in a step.
         Its arguments and results are (x, u, t, dt, parameters) -> dt v + dt^2/2 dv/dt (nd,), and a flag,
         which is infinite if an angle may turn by more than 1 rad, else 0. v and dv/dt are the rates and
         accelerations at the start of the step.
@@ -304,8 +308,8 @@ class GroupStep:
 
 class IncrementEquations(BranchEquations):
     """Equations of one midpoint step on SO(3)^n x R^m, for continuation in its length.
-    The unknowns are the mean rates w = (dr, xi) / dt: increments of coordinates and rotation vectors over the
-    step length.
+    The unknowns are the mean rates w = (dr, xi) / dt in the step of length dt: dr are the increments of the
+    coordinates that belong to no rotation, and xi are the rotation vectors of the attitude changes.
     """
 
     def __init__(self, of: GroupStep, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float):

@@ -199,10 +199,10 @@ class GroupVI(GroupQuantities):
 
     @shared
     def residual(self) -> ca.Function | None:
-        """CasADi function of the residual (nx + nm,) of a step; None with several stages.
-        Its arguments are (x, u, x_next, multipliers, t, dt, parameters). The residual contains the momentum
-        balance, the norms of the quaternions, the constraints h and the equation of the next momentum
-        (equations (3) and (5) of docs/maths/groups.md).
+        """CasADi function that computes the residual (nx + nm,) of a step, or None.
+        It is None for an integrator with several stages. The arguments are (x, u, x_next, multipliers, t, dt,
+        parameters). The residual contains the momentum balance, the norms of the quaternions, the constraints
+        h and the equation of the next momentum (equations (3) and (5) of docs/maths/groups.md).
         """
         return self._stepping.residual()
 

@@ -86,7 +86,8 @@ def contraction(solver: str) -> float:
 
 def available(f: LinearTimeVI) -> bool:
     """Return whether the compiled C code can compute the steps of a map.
-    It needs a compiler, an open tree, and forces that do not couple velocities of different variables.
+    It can if there is a C compiler, the mechanism is a tree without constraints, and no force on one variable
+    depends on the velocity of another variable.
     """
     return f.nm == 0 and not f.graphs.coupled and find_compiler() is not None
 
@@ -152,8 +153,8 @@ class LinearTimeCore:
         self._attach_other_forces()
 
     def _attach_other_forces(self) -> None:
-        """Compile the forces and potentials that the model does not yet contain, and attach them to it.
-        The model already contains gravity, joint damping and joint inputs.
+        """Compile the remaining forces and potentials, and attach them to the C model.
+        The C model already contains gravity, joint damping and joint inputs.
         """
         f, lag = self.f, self.f.lagrangian
         system, g, nd = f.system, lag.graph, f.nd
@@ -277,7 +278,9 @@ class LinearTimeCore:
 
 
 class LinearTimeProgram(Program):
-    """Program that computes rollouts of a map by compiled C code, with or without feedback."""
+    """Object that computes rollouts of a map by compiled C code.
+    The inputs may contain linear feedback.
+    """
 
     def __init__(self, f: LinearTimeVI, feedback: bool):
         self._f, self._feedback = f, feedback

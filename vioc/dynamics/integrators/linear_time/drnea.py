@@ -149,8 +149,9 @@ class Bodies:
         return ArticulatedInverse(joints, end, M, damping, Y=start)
 
     def impulse_inverse(self, places: Sequence[Place], h: Any, damping: Sequence[Any]) -> ArticulatedInverse:
-        """Return a solver of linear systems with the damped mass matrix of a step, in O(n).
-        The matrix is M(q)/h + diag(damping), which the method RIQN uses ([L] (25)).
+        """Return a solver of linear systems with a damped mass matrix, in O(n).
+        The matrix is M(q)/h + diag(damping), with the mass matrix M and the step length h. It is the
+        approximate Newton matrix of the solver ``"riqn"``, a quasi-Newton method ([L] (25)).
         """
         diagonal = [vec.times(h, c) for c in damping]
         return ArticulatedInverse.of_masses(self.links, places, self.nd, diagonal, h)
@@ -222,8 +223,9 @@ def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> t
 @vec.inlined
 def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wrench]:
     """Return the generalized force on a link's joint, and a sum of wrenches.
-    The sum is that of the wrenches on the parent link: `above`, the sum over links visited before, plus P.
-    Here P is the wrench on the link, and S is the screw axis of its joint.
+    The generalized force is the product of the screw axis S of the joint and the wrench P on the link. The
+    sum is `above`, the wrenches on the parent link that have been added before, plus P in the axes of the
+    parent link. The argument `place` is the pose of the link in its parent.
     """
     up = carried(place, P)
     return paired(S, P), (vec.add(above[0], up[0]), vec.add(above[1], up[1]))

@@ -50,7 +50,7 @@ class StepGraphs:
 
     @cached_property
     def slots(self) -> ca.Function:
-        """CasADi function of both derivatives of the kinetic part of the action.
+        """CasADi function that computes two derivatives of the kinetic part of the action.
         Its arguments and results are (q_k, q_k+1, dt, parameters) -> D1 T_d, D2 T_d (nd,), the derivatives of
         the kinetic part T_d of the discrete action with respect to q_k and q_k+1. The discrete recursive
         Newton-Euler algorithm computes them.
@@ -63,7 +63,9 @@ class StepGraphs:
 
     @cached_property
     def weight(self) -> ca.Function:
-        """CasADi function of the forces -dV/dq (nd,) of all potentials V, from (q, parameters)."""
+        """CasADi function that computes the forces -dV/dq (nd,) of all potentials V.
+        Its arguments are (q, parameters).
+        """
         lag, g = self.f.lagrangian, self.f.lagrangian.graph
         still = ca.SX.zeros(self.f.nq)
         all_args = lag.function("L_q", [lag.L_q])
@@ -73,15 +75,15 @@ class StepGraphs:
 
     @cached_property
     def force(self) -> ca.Function:
-        """CasADi function of the generalized forces F (nd,), from (q, v, u, t, parameters).
-        Forces of potentials are not included.
+        """CasADi function that computes the generalized forces F (nd,).
+        Its arguments are (q, v, u, t, parameters). Forces of potentials are not included.
         """
         lag = self.f.lagrangian
         return lag.function("force", [part(lag.F, 0, self.f.nd)])
 
     @cached_property
     def force_slope(self) -> ca.Function:
-        """CasADi function of the derivative dF/dv (nd, nd) of the forces F.
+        """CasADi function that computes the derivative dF/dv (nd, nd) of the forces F.
         Here v are the velocities of the dynamic variables. The arguments are (q, v, u, t, parameters).
         """
         lag, nd = self.f.lagrangian, self.f.nd
@@ -107,9 +109,10 @@ class StepGraphs:
 
     @cached_property
     def newton_matrix(self) -> ca.Function:
-        """CasADi function of the Newton matrix K (nd, nd), by [L] Algorithm 4.
+        """CasADi function that computes the Newton matrix K (nd, nd), by [L] Algorithm 4.
         Its arguments are (q_k, q_k+1, u, t, dt, parameters) of a step. K is the negative derivative of the
-        momentum balance p_k + D1 L_d + F- with respect to q_k+1.
+        momentum balance p_k + D1 L_d + F- with respect to q_k+1. L_d is the discrete Lagrangian, and F- the
+        impulse of the forces at the start of the step.
         """
         f, nd = self.f, self.f.nd
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
@@ -131,9 +134,9 @@ class StepGraphs:
     def inverse(
         self, solver: str, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any
     ) -> SparseLU | ArticulatedInverse:
-        """Return a solver of linear systems K dq = b with the Newton matrix K.
-        K is evaluated at the end configuration q1 of a step. For the method RIQN, the inertias in K are those
-        at the start configuration q0.
+        """Return a solver of linear systems K dq = b with the Newton matrix K of a step.
+        K is evaluated at the end configuration q1 of the step. The solver ``"riqn"``, a quasi-Newton method,
+        approximates K with the inertias at the start configuration q0.
         """
         if solver == "dense":
             return SparseLU(scalars(self.newton_matrix(q0, q1, u, t, dt, theta)))
@@ -153,10 +156,11 @@ class StepGraphs:
     # -- the kernel -------------------------------------------------------------------------------
 
     def kernel(self, solver: str, guess: str) -> ca.Function:
-        """Return a CasADi function that solves one step, for a solver and an initial guess by name.
-        The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The error is the norm of
-        the last correction of q; each entry is divided by |q_k| plus 1 rad or, if it is a length, by |q_k|
-        plus a length of the mechanism. The error is infinite if the root fails a test.
+        """Return a CasADi function that solves one step.
+        The arguments name the solver and the initial guess. The function is (x, u, t, dt, parameters) ->
+        (x_next, multipliers, error). The error is the norm of the last correction of q; each entry is divided
+        by |q_k| plus 1 rad or, if it is a length, by |q_k| plus the characteristic length of the mechanism.
+        The error is infinite if the root fails a test.
         """
         f = self.f
         nx, nd, nq, nf = f.nx, f.nd, f.nq, len(f.system.inputs)
@@ -215,9 +219,9 @@ class StepGraphs:
         return ca.Function("step", args, [x_next, multipliers, error + away])
 
     def guess(self, name: str) -> ca.Function:
-        """Return a CasADi function of the initial guess of the next configuration q_k+1.
-        The function is (x, u, t, dt, parameters) -> guess (nd,), and a flag, which is infinite if an angle
-        may turn by more than 1 rad, else 0.
+        """Return a CasADi function that computes the initial guess of q_k+1.
+        The next configuration q_k+1 is the unknown of a step. The function is (x, u, t, dt, parameters) ->
+        guess (nd,), and a flag, which is infinite if an angle may turn by more than 1 rad, else 0.
         """
         f = self.f
         if name == "predicted":
@@ -229,9 +233,9 @@ class StepGraphs:
         )
 
     def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
-        """Return 0 if all pivots of a step's Newton matrix have the expected signs, else infinity.
-        The expected signs are those for short steps. The argument `saddle` is the factorized Newton matrix,
-        and `J0` is the constraint Jacobian at the start of the step.
+        """Return 0 if all pivots of a step's Newton matrix have the expected signs.
+        Otherwise, return infinity. The expected signs are those for short steps. The argument `saddle` is the
+        factorized Newton matrix, and `J0` is the constraint Jacobian at the start of the step.
 
         With other signs a determinant may have changed sign between length 0 and dt. For short steps K is
         M(q_k)/dt, and Dh K^-1 Dh' is dt Dh M^-1 Dh'. `J0` is the constraint Jacobian Dh(q_k).

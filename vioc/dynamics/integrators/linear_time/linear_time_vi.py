@@ -163,7 +163,8 @@ class LinearTimeVI(MechanicalMap):
     def initial_state(  # type: ignore[override]
         self, q: Any = None, v: Any = None, u: Any = None, *, start: str = "legendre", **named: float
     ) -> np.ndarray:
-        """Return the state, configurations and momenta, with a given configuration and velocity.
+        """Return the state with a given configuration and velocity.
+        The state contains configurations and momenta.
 
         Parameters
         ----------

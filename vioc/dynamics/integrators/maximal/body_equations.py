@@ -198,7 +198,7 @@ class Assembly:
         return on.stack([m[0] for m in each])
 
     def kicked(self, momenta: Any, Z: Any, V: Any = None) -> Any:
-        """Return the momenta (6 n,) of all bodies plus half of the forces' impulse.
+        """Return `momenta` (6 n,) of all bodies plus half of the impulse of the forces.
         The impulse is that over a whole step. The forces act at the poses Z; forces that depend on velocities
         are included only if velocities V are given.
         """
@@ -475,9 +475,10 @@ class Assembly:
         return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return constants in place of energies, and a test of the final position.
-        The solver tests whether impulses add kinetic energy; the constants pass this test at the end of a
-        step. The last entry is the result of the method `undetermined`.
+        """Return the values of the solver's tests at the end of a step.
+        At the start of a step, the solver tests whether impulses add kinetic energy. At the end, two
+        constants that always pass this test replace the energies. The last entry is 0 if the final
+        configuration determines the velocities (method `undetermined`), else infinity.
 
         The constants are 0 and 1 in place of the energies of `End.work`.
         """

@@ -143,7 +143,7 @@ class BodyQuantities:
 
     @cached_property
     def still(self) -> Assembly:
-        """Equations by which the velocities of a state are projected onto constraints."""
+        """Equations by which the velocities of a state are projected onto the constraints."""
         return Assembly(self.f.graph, None, None, 1.0, self.f.symbols.parameters)
 
     def friction(self, touch: Touch) -> ca.SX:
@@ -197,7 +197,8 @@ class BodyQuantities:
 
     @cached_property
     def variations(self) -> ca.Function:
-        """CasADi function of the constraint Jacobian (constraints, 6 n) of n bodies.
+        """CasADi function that computes the Jacobian (m, 6 n) of m constraints.
+        It has six columns for each of n bodies.
 
         Its arguments are state and parameters.
 
@@ -213,7 +214,9 @@ class BodyQuantities:
 
     @cached_property
     def frame_positions(self) -> ca.Function:
-        """CasADi function of the world positions (3 nodes,) of all frames, from state and parameters."""
+        """CasADi function that computes the world positions (3 n,) of n frames.
+        These are all frames of the mechanism. The arguments are state and parameters.
+        """
         f, g, model = self.f, self.terms, self.terms.model
         places = []
         for i in range(len(f.system.nodes)):

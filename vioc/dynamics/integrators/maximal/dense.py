@@ -73,7 +73,8 @@ class BodyEnd(End):
 
 
 class DenseStep(ContactStep):
-    """Step in numpy: the momentum balances at its start and its end are solved in turn.
+    """Solver of steps in numpy.
+    It solves first the momentum balance at the start of a step, then that at its end.
 
     Parameters
     ----------
@@ -119,7 +120,7 @@ class DenseStep(ContactStep):
 
     @property
     def nowhere(self) -> np.ndarray:
-        """Data that replace those of the contact points of polytopes if none touch."""
+        """Data of the contact points of boxes and hulls for a step in which none touch."""
         return np.tile(OFF, len(self._graph.places))
 
     def leaving(self, x, u, t: float, dt: float, theta, places=None) -> EndProblem:

@@ -1,4 +1,5 @@
-"""Functions of gaps, slips and impulses, which contacts of the same geometry share.
+"""CasADi functions that compute gaps, slips and impulses of contacts.
+Contacts of the same geometry share them.
 
 A *touch* is one gap phi(Z) >= 0 between bodies, with or without friction, or dry friction without a gap. Its
 functions are written once for each kind of geometry and take the values of one touch (points, radii,
@@ -22,7 +23,8 @@ OPEN = 50.0  # speed, lengths of the mechanism or rad per step, above any closin
 
 
 class Geometry:
-    """Functions of all contacts with one kind of geometry, such as sphere on plane.
+    """CasADi functions that all contacts with one kind of geometry share.
+    An example is the contact of a sphere with a plane.
 
     Parameters
     ----------
@@ -129,8 +131,10 @@ class Geometry:
         return data[-1] if self.cone.friction else None
 
     def _law(self) -> tuple[list, list, list, Any, Any]:
-        """Return the change of a contact's variables in a Newton step.
-        It is an expression of the changes of the gap velocity and the slip velocity.
+        """Return the change of a contact's variables in a Newton step, as an expression.
+        It depends on the changes of the gap velocity and the slip velocity. The results are the arguments,
+        two lists of Jacobians of gap and slip, the change dy of the variables, and the symbols dw of the
+        changes of these velocities.
 
         Returned are the arguments, the Jacobians J and K, the change dy of the variables, and the change dw
         of these velocities.
@@ -144,7 +148,7 @@ class Geometry:
 
     @cached_property
     def condensed(self) -> ca.Function:
-        """CasADi function of the terms that a contact adds to a Newton system.
+        """CasADi function that computes a contact's terms in a Newton system.
         The Newton system is that of the momentum balances of its bodies.
 
         Its arguments and results are (J.., H.., a, V.., y, goal, data) -> J' c by body; J_i' S K_j by pair of
@@ -160,7 +164,7 @@ class Geometry:
 
     @cached_property
     def expanded(self) -> ca.Function:
-        """CasADi function of the changes dy of a contact's variables.
+        """CasADi function that computes the changes dy of a contact's variables.
         They follow from the changes dV of the velocities of its bodies.
 
         Its arguments are (J.., H.., a, V.., y, goal, data, dV..).
@@ -173,8 +177,9 @@ class Geometry:
 
     @cached_property
     def pushed(self) -> ca.Function:
-        """CasADi function of a contact's impulses on its bodies, and of its residuals.
-        The results also include the complementarity products and the multipliers of the contact.
+        """CasADi function that computes a contact's impulses and residuals.
+        The impulses act on the bodies in contact, the residuals are those of the contact law. The results
+        also include the complementarity products and the multipliers of the contact.
 
         Its arguments and results are (J.., a, V.., y, goal, data) -> impulses by body.., residuals (speeds),
         products, multipliers.
@@ -191,8 +196,8 @@ class Geometry:
 
     @cached_property
     def begun(self) -> ca.Function:
-        """CasADi function of initial contact variables for the interior-point method.
-        The values are inside the cone of the contact law.
+        """CasADi function that computes initial contact variables.
+        They are for the interior-point method, with values inside the cone of the contact law.
 
         Its arguments are (J.., a, V.., speed, goal, data).
         """
@@ -205,7 +210,7 @@ class Geometry:
 def opened(s: Any, smoothing: Any, stride: Any) -> Any:
     """Return the largest speed at which a gap may close at the end of a step.
     The argument s is the gap divided by the step length. The argument `stride` is the unit of the gap, 1 rad
-    or a length of the mechanism, divided by the step length.
+    or the characteristic length of the mechanism, divided by the step length.
 
     At rest the first term alone balances the contact forces; the second makes open gaps inactive.
     """
@@ -216,7 +221,8 @@ def opened(s: Any, smoothing: Any, stride: Any) -> Any:
 def opened_share(s: Any, closing: Any, smoothing: Any, stride: Any) -> tuple[Any, Any]:
     """Return a scaled gap velocity at the end of a step, and the scale factor.
     The gap velocity is `closing`, the rate of the gap at the end of the step, plus the speed that the
-    function `opened` returns for s, the gap divided by the step length.
+    function `opened` returns for s, the gap divided by the step length. The scale factor is between 0 and 1,
+    so that the result is not large for open contacts.
 
     The scale factor, a fraction, keeps both values of the order of s, the gap divided by the step length, and
     1.

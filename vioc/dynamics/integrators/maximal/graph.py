@@ -81,15 +81,16 @@ class StepGraph:
 
     @cached_property
     def pose(self) -> ca.Function:
-        """CasADi function from the position and quaternion (7,) of a body to its pose (12,).
-        A pose is a position and a rotation matrix.
+        """CasADi function that computes the pose (12,) of a body.
+        Its argument is the position and quaternion (7,) of the body. A pose is a position and a rotation
+        matrix.
         """
         z = ca.SX.sym("z", STATE)
         R = rot.matrix(tuple(ca.vertsplit(z[3:])))
         return ca.Function("pose", [z], [ca.vertcat(z[:3], *(e for row in R for e in row))], OPTIONS)
 
     def _of_body(self, name: str, i: int, sizes: dict[str, int], outputs: Any) -> ca.Function:
-        """Return a CasADi function of body i, shared by all bodies of equal inertia.
+        """Return a CasADi function for body i, which all bodies of equal inertia share.
         Its arguments are symbols with the names and dimensions in `sizes`, then the parameters. The Python
         function `outputs` builds the results from the mass, the inertia matrix and these symbols.
         """
@@ -103,8 +104,9 @@ class StepGraph:
         return self._once((name, key), build)
 
     def inertia(self, i: int) -> ca.Function:
-        """Return the CasADi function of the momentum M V and the mass matrix M of body i.
-        Its arguments are (V, parameters), with the twist V.
+        """Return the CasADi function that computes momentum and mass matrix of body i.
+        Its arguments and results are (V, parameters) -> M V, M, with the twist V and the mass matrix M (6,
+        6).
         """
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX) -> list:
@@ -114,9 +116,10 @@ class StepGraph:
         return self._of_body("inertia", i, {"V": TWIST}, outputs)
 
     def stopped(self, i: int) -> ca.Function:
-        """Return the CasADi function of the residual of a body's momentum balance at the end of a step.
-        Its arguments and results are (V, base, parameters) -> base - M V (6,), for momenta `base` and the
-        mass matrix M.
+        """Return the CasADi function that computes the final momentum residual of body i.
+        It is the residual of the momentum balance at the end of a step. The arguments and results are (V,
+        base, parameters) -> base - M V (6,), with the twist V, the mass matrix M, and the momentum `base`
+        before the constraint and contact impulses.
         """
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, base: ca.SX) -> list:
@@ -125,7 +128,7 @@ class StepGraph:
         return self._of_body("stopped", i, {"V": TWIST, "base": TWIST}, outputs)
 
     def landing(self, i: int) -> ca.Function:
-        """Return the CasADi function of the momentum D2 L_d (6,) of a body.
+        """Return the CasADi function that computes the momentum D2 L_d (6,) of body i.
         D2 L_d is the derivative of the discrete Lagrangian of a step with respect to the pose at the end of
         the step. The arguments of the function are (V, dt, parameters), with the twist V.
         """
@@ -136,7 +139,8 @@ class StepGraph:
         return self._of_body("landing", i, {"V": TWIST, "dt": 1}, outputs)
 
     def departure(self, i: int) -> ca.Function:
-        """Return the CasADi function of body i's momentum balance at a step's start.
+        """Return the CasADi function that computes the momentum balance of body i.
+        It is the momentum balance at the start of a step.
 
         Its arguments and results are (V, pose, base, dt, parameters) -> base + D1 L_d, derivative of -D1 L_d
         by V, next pose, T with phi = T dw. D1 L_d is the derivative of the discrete Lagrangian by the start
@@ -167,8 +171,8 @@ class StepGraph:
 
     @cached_property
     def between(self) -> ca.Function:
-        """CasADi function of the twist that moves a body from one pose to another in one step.
-        Both poses are positions and quaternions (7,).
+        """CasADi function that computes the twist from one pose of a body to another.
+        The body moves by this twist for one step. Both poses are positions and quaternions (7,).
         """
         z, z1, dt = ca.SX.sym("z", STATE), ca.SX.sym("z1", STATE), ca.SX.sym("dt")
         phi = rot.spin(tuple(ca.vertsplit(z[3:])), tuple(ca.vertsplit(z1[3:])))
@@ -178,10 +182,10 @@ class StepGraph:
 
     @cached_property
     def work(self) -> ca.Function:
-        """CasADi function of the kinetic energy that constraint and contact impulses add to a body.
-        Its arguments and results are (V, base, rest), (6,) each -> the added kinetic energy, twice the
-        kinetic energy. V is the twist, `base` the momentum before the impulses, and `rest` is base - M V,
-        with the mass matrix M.
+        """CasADi function that computes the kinetic energy that impulses add to a body.
+        The impulses are those of constraints and contacts. The arguments and results are (V, base, rest),
+        (6,) each -> the added kinetic energy, twice the kinetic energy. V is the twist, `base` the momentum
+        before the impulses, and `rest` is base - M V, with the mass matrix M.
         """
         V, base, rest = (ca.SX.sym(name, TWIST) for name in ("V", "base", "rest"))
         energies = ca.vertcat(-ca.dot(V, rest), ca.dot(V, base - rest))
@@ -189,7 +193,7 @@ class StepGraph:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """CasADi function of the square of an impulse (6,) on a body, (N s)^2.
+        """CasADi function that computes the square of an impulse (6,) on a body, (N s)^2.
         Angular impulses are divided by the radius of gyration, the second argument.
         """
         p, radius = ca.SX.sym("p", TWIST), ca.SX.sym("radius")
@@ -266,16 +270,18 @@ class StepGraph:
         return max((float(m.max() / m.min()) for m in of_groups), default=1.0)
 
     def by_length(self, G: np.ndarray) -> np.ndarray:
-        """Return the constraint Jacobian (constraints, 6 n) for displacements only.
-        In the argument G, half of the columns belong to rotation vectors. These columns are divided by the
-        radii of gyration of the bodies, so that rotations count as displacements. The masses of the bodies do
-        not affect the result.
+        """Scale the columns of a constraint Jacobian so that rotations count as lengths.
+        Half of the columns of the Jacobian G (constraints, 6 n) belong to rotation vectors of n bodies. These
+        columns are divided by the radii of gyration of the bodies. The masses of the bodies do not affect the
+        result.
         """
         return G / np.repeat(np.stack([np.ones_like(self.radii), self.radii], axis=1), 3, axis=1).ravel()
 
     @cached_property
     def natural(self) -> NaturalUnits:
-        """Units of the unknowns and the residuals of a step: 1 rad, or a length of the mechanism."""
+        """Units of the unknowns and the residuals of a step.
+        The unit is 1 rad or the characteristic length of the mechanism.
+        """
         system = self.terms.system
         length = natural_length(system)
         sizes = np.tile(np.repeat([length, 1.0], TWIST // 2), self.n)
@@ -287,14 +293,15 @@ class StepGraph:
     @property
     def pose_sizes(self) -> np.ndarray:
         """Natural units (12 n,) of the poses of n bodies.
-        They are a length for positions, and 1 for the entries of rotation matrices.
+        They are the characteristic length of the mechanism for positions, and 1 for the entries of rotation
+        matrices.
         """
         return np.tile(np.repeat([self.natural.length, 1.0], [3, POSE - 3]), self.n)
 
     def _joint_units(self, group: ConstraintNode, length: float) -> np.ndarray:
         """Return the unit of each constraint value of a joint.
-        It is a length of the mechanism, or 1 rad. For a loop constraint it is 1, because the function
-        `landed_off` makes its values dimensionless.
+        It is the characteristic length of the mechanism, or 1 rad. For a loop constraint it is 1, because the
+        function `landed_off` makes its values dimensionless.
         """
         moves = np.zeros(group.rows.size, bool)
         if group.joint:
@@ -305,8 +312,9 @@ class StepGraph:
 
     def gradients(self, G: np.ndarray) -> np.ndarray:
         """Return divisors that make constraint values dimensionless displacements.
-        For a joint they are 1 rad or a length of the mechanism. For a loop constraint they are the norms of
-        the constraint gradients, the rows of the Jacobian G (constraints, 6 n), in natural units.
+        For a joint they are 1 rad or the characteristic length of the mechanism. For a loop constraint they
+        are the norms of the constraint gradients, the rows of the Jacobian G (constraints, 6 n), in natural
+        units.
         """
         length = np.linalg.norm(G * self.natural.sizes, axis=1)
         joint = np.repeat([g.joint for g in self.groups], [g.rows.size for g in self.groups])
@@ -361,7 +369,7 @@ class StepGraph:
 
     @cached_property
     def still(self) -> ca.Function:
-        """CasADi function of half of the impulses (6 n,) of forces over a step.
+        """CasADi function that computes half of the impulses (6 n,) of forces over a step.
         The forces are those that do not depend on velocities. The arguments are (poses, u, t, dt,
         parameters).
         """
@@ -371,8 +379,9 @@ class StepGraph:
 
     @cached_property
     def moving(self) -> ca.Function:
-        """CasADi function of half of the impulses (6 n,) of velocity-dependent forces.
-        The impulses are those over a step. The arguments are (poses, twists, u, t, dt, parameters).
+        """CasADi function that computes half of the impulses of velocity-dependent forces.
+        The impulses (6 n,) are those over a step on n bodies. The arguments are (poses, twists, u, t, dt,
+        parameters).
         """
         g, dt = self.terms, ca.SX.sym("dt")
         args = [g.poses, g.twists, g.u_vector, g.t, dt, g.parameters]
@@ -380,10 +389,10 @@ class StepGraph:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """CasADi function of the derivatives of the results of `moving`.
-        These results are impulses of velocity-dependent forces; the derivatives are those with respect to the
-        twists of the bodies. The arguments are those of `moving`. There is one matrix for each pair of bodies
-        in `coupled`.
+        """CasADi function that computes the derivatives of the results of `moving`.
+        These results are impulses of velocity-dependent forces. The derivatives are those with respect to the
+        twists of the bodies, one matrix for each pair of bodies in `coupled`. The arguments are those of
+        `moving`.
         """
         g, dt = self.terms, ca.SX.sym("dt")
         blocks = [
@@ -398,7 +407,7 @@ class StepGraph:
 
     @cached_property
     def coupled(self) -> list[tuple[int, int]]:
-        """Pairs of bodies whose momentum balances velocity-dependent forces couple."""
+        """Pairs (i, j) of bodies for which a force on body i depends on body j's velocity."""
         rows, columns = self._slope.sparsity().get_triplet()
         return sorted({(r // TWIST, c // TWIST) for r, c in zip(rows, columns, strict=True)})
 
@@ -459,7 +468,7 @@ class StepGraph:
         return group.joint and self.light[group.bodies[-1]]
 
     def weight(self, group: ConstraintNode, patterns: list[ca.Sparsity]) -> ca.Function:
-        """Return the CasADi function of terms that a joint adds to momentum balances.
+        """Return the CasADi function that computes a joint's terms in momentum balances.
         The terms are the constraint equations of the joint, with weights. They are added to the momentum
         balances of the joint's bodies if the child body lacks inertia about an axis.
 

@@ -1,4 +1,5 @@
-"""Joints as a translational and a rotational constraint with 0 to 3 free axes each.
+"""Joints as constraints on the relative translation and rotation of two bodies.
+Both the translation and the rotation have 0 to 3 free axes.
 
 Directions and axes of a `JointConstraints` are in the body axes of its parent a and its child b. [M] 2 and
 docs/maths/maximal.md derive the constraints and their variations. `ConstraintFunctions` are the functions of
@@ -92,8 +93,10 @@ class JointConstraints:
 
     @property
     def pairs(self) -> list[tuple[np.ndarray, np.ndarray, float]]:
-        """Rotational constraints of the joint: each fixes the product of an axis of a and an axis of b.
-        A triple (alpha, beta, c) means alpha . R_a' R_b beta = c, with alpha in a's axes and beta in b's.
+        """Constraints on the relative rotation of the two bodies a and b of the joint.
+        Each constraint prescribes the scalar product c of two axes: alpha, fixed in a, and beta, fixed in b.
+        The result has the triples (alpha, beta, c), for the constraint alpha . R_a' R_b beta = c with the
+        rotation matrices of the bodies; alpha is in a's axes, beta in b's.
         """
         back = np.reshape(self.rest, (3, 3)).T
         axes = np.reshape(self.axes, (-1, 3))
@@ -233,7 +236,7 @@ def _aligned(rows: np.ndarray) -> np.ndarray:
 
 
 class ConstraintFunctions:
-    """CasADi functions of the constraints by which a joint or a loop connects bodies.
+    """CasADi functions for the constraints by which a joint or a loop connects bodies.
     Constraints with equal equations share one object of this class.
 
     Parameters
@@ -247,7 +250,7 @@ class ConstraintFunctions:
 
     @staticmethod
     def of_joint(joint: JointConstraints, count: int, theta: ca.SX) -> ConstraintFunctions:
-        """Return the CasADi functions of the constraints of a joint.
+        """Return the CasADi functions for the constraints of a joint.
         The joint connects two bodies (`count` is 2), or a body and the world (`count` is 1). The parameters
         are `theta`.
         """
@@ -263,16 +266,17 @@ class ConstraintFunctions:
 
     @cached_property
     def held(self) -> ca.Function:
-        """CasADi function of the transposed constraint Jacobian (6, m) of each body.
-        Here m is the number of constraint values. The arguments are the poses of the bodies.
+        """CasADi function that computes the transposed constraint Jacobian of each body.
+        The Jacobians have the shape (6, m), where m is the number of constraint values. The arguments are the
+        poses of the bodies.
         """
         args = self._arguments()
         return ca.Function("held", args, [ca.sparsify(g.T) for g in self.function.call(args)[1:]], OPTIONS)
 
     @cached_property
     def landed(self) -> ca.Function:
-        """CasADi function of constraint values at the end of a step, with derivatives.
-        The derivatives are those with respect to the twists of the bodies during the step.
+        """CasADi function that computes constraint values at the end of a step.
+        It also computes their derivatives with respect to the twists of the bodies during the step.
 
         Its arguments and results are (next poses.., T.., dt, parameters) -> g, H by body, where T maps
         changes of angular velocities to rotation vectors.
@@ -285,9 +289,9 @@ class ConstraintFunctions:
 
     @cached_property
     def swept(self) -> ca.Function:
-        """CasADi function of constraint rates times the step length, with Jacobians.
-        The rates are those at the end of a step. The Jacobians are derivatives with respect to the twists of
-        the bodies there.
+        """CasADi function that computes constraint rates at the end of a step.
+        The rates are multiplied by the step length. The results include the derivatives with respect to the
+        twists of the bodies at the end of the step.
 
         Its arguments and results are (G' by body.., twists.., dt) -> dt G V (rows,), dt G by body, for twists
         V and constraint Jacobian G.
@@ -325,7 +329,7 @@ class ConstraintFunctions:
 
     @cached_property
     def impulse(self) -> ca.Function:
-        """CasADi function of the impulses of the constraints on the bodies.
+        """CasADi function that computes the impulses of the constraints on the bodies.
         The arguments are the transposed constraint Jacobians of the bodies, and the multipliers.
         """
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
@@ -334,7 +338,7 @@ class ConstraintFunctions:
 
     @cached_property
     def impulses(self) -> ca.Function:
-        """CasADi function of the sum of the squared impulses of constraints, (N s)^2.
+        """CasADi function that computes the sum of squared constraint impulses, (N s)^2.
         The impulse of each single constraint on each body is squared before summation.
 
         Its arguments are (G' by body.., multipliers, radii of gyration), for constraint Jacobians G.

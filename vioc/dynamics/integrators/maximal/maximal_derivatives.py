@@ -91,8 +91,9 @@ class MaximalDerivatives:
 
     @cached_property
     def residual(self) -> ca.Function:
-        """CasADi function of the residual of a step, which is zero for a solved step.
-        Its arguments are (x, u, x_next, multipliers, t, dt, parameters).
+        """CasADi function that computes the residual of a step.
+        The residual is zero for a solved step. The arguments are (x, u, x_next, multipliers, t, dt,
+        parameters).
         """
         (x, x1, u, w, _, t, dt, theta, _), e, R, *_ = self.equations
         graph, total = self.f.graph, self.f.symbols.multipliers

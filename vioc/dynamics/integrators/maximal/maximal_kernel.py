@@ -24,8 +24,9 @@ STOP = 1e-7  # correction of V, relative to its size, after which one more quadr
 
 
 def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Function:
-    """Return the CasADi function that solves one step in maximal coordinates without contact.
-    The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error).
+    """Return the CasADi function that solves one step in maximal coordinates.
+    It is for mechanisms without contact. The function is (x, u, t, dt, parameters) -> (next state,
+    multipliers, error of the solution).
 
     The error is the residual of momenta and constraints as displacements, relative to the mechanism's size.
     It is infinite if corrections above the `tolerance` do not contract as a certified root requires, or if a
@@ -96,8 +97,8 @@ def _contracting(
     dV: ca.MX, memory: ca.MX, weights: np.ndarray, sizes: ca.DM, least: ca.MX
 ) -> tuple[ca.MX, ca.MX]:
     """Test whether the corrections of Newton's method contract fast enough.
-    If they do not, the root is not accepted. The last correction is dV. The vector `memory` (3,) has the
-    norms of the previous and of the first correction, and the largest contraction ratio so far.
+    The last correction is dV. The vector `memory` (3,) stores values of the corrections so far. The results
+    are the change of this vector with opposite sign, and infinity if the corrections do not contract, else 0.
 
     Returned are changes of the `memory` (3,) with opposite sign, and infinity if the corrections dV do not
     contract, else 0. The memory contains the norm of the last correction, the worst ratio and the norm of the

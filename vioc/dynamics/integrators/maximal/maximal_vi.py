@@ -427,7 +427,7 @@ class MaximalVI(SmoothedMap):
 
     @property
     def residual(self) -> ca.Function | None:
-        """CasADi function of the residual of a step, or None.
+        """CasADi function that computes the residual of a step, or None.
         It is None for maps with contacts or joint limits. The residual includes the errors of the norms of
         the quaternions.
         """

@@ -31,7 +31,7 @@ ALWAYS = 1e-3  # m, gap that is near at any velocity
 
 @dataclass
 class Selection:
-    """Compiled solver of steps with some of the contacts of a map.
+    """Compiled solver of steps with a selection of the contacts of a map.
 
     Attributes
     ----------
@@ -51,7 +51,8 @@ class Selection:
 
 
 class NearProgram(StepByStep):
-    """Program that computes rollouts with only the nearby contacts in each step, in compiled C.
+    """Object that computes rollouts with only the nearby contacts in each step.
+    It uses compiled solvers.
 
     Parameters
     ----------

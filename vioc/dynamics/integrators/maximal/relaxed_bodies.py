@@ -27,10 +27,10 @@ ENDS = "leaving", "arriving"
 
 
 def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
-    """Return a function from parameters and smoothing to equations of a step.
-    The equations are smoothed equations of a step with contact, for optimization problems. Their unknowns
-    besides the next state are the constraint impulses and the variables of each contact, both at the start
-    and at the end of the step.
+    """Return a function that builds the equations of a step with contact.
+    The arguments of the function are the parameters and the smoothing of contacts. The equations are for
+    optimization problems. Their unknowns besides the next state are the constraint impulses and the variables
+    of each contact, both at the start and at the end of the step.
     """
     graph, laws = f.graph, [t.geometry.law for t in f.graph.touches]
     sizes = [len(graph.names), *(len(law.unknowns) for law in laws)]

@@ -31,8 +31,8 @@ HALF_THE_DIGITS = 1 / np.sqrt(np.finfo(float).eps)  # mass ratio at which roundi
 
 
 class Departure(BranchEquations):
-    """Momentum balance of a step with prescribed contact impulses.
-    It determines the velocities during the step, and serves for continuation in the step length.
+    """Momentum balance of a step with prescribed contact impulses, for continuation.
+    It determines the velocities during the step. The continuation increases the step length from 0.
 
     At a fraction `share` of the step length, this fraction of the `impulses` (6 n,) acts, and this fraction
     of the constraint error at the start is corrected: g(Z_k+1) = (1 - share) g(Z_k).
@@ -98,7 +98,7 @@ def fastest(V: np.ndarray) -> float:
 
 def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
     """Solve a step without contact by continuation in its length.
-    Returned are the next state and the multipliers.
+    The results are the next state and the multipliers.
 
     Raises
     ------
@@ -159,7 +159,8 @@ def check_branch(
 ) -> float:
     """Raise `StepError` if continuation does not lead to the solution of a step.
     The step has contacts; `step` is its solution, and the continuation increases the step length from 0 at
-    state x.
+    state x. The returned number is the kinetic energy that the contact impulses add, as a fraction of the
+    kinetic energy in the step.
 
     The contact impulses of the solved step are given in this continuation. Return the kinetic energy that
     these impulses add, relative to the kinetic energy in the step.
@@ -193,8 +194,8 @@ def check_branch(
 
 
 def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-    """Solve a step with contact from initial guesses that depend on its state alone.
-    Returned are the next state and the multipliers.
+    """Solve a step with contact from initial guesses that depend on its state x alone.
+    The results are the next state and the multipliers.
     """
     args = [x[None], u[None], np.array([t]), np.array([dt]), f.theta]
     solved = f.step_solver.program(False).map(args, 1)

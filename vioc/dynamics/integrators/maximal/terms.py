@@ -137,9 +137,9 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def wrenches(self) -> tuple[ca.SX, ca.SX]:
-        """Two sums of wrenches (6 n,) on n bodies.
-        The first sum has the wrenches that do not depend on velocities, which include those of potentials.
-        The second sum has all other wrenches.
+        """Two sums of the wrenches (6 n,) on n bodies.
+        The first is the sum of the wrenches that do not depend on velocities, which include those of
+        potentials. The second is the sum of the wrenches that depend on velocities.
         """
         still, moving = -self.varied(self.potential).T, ca.SX(TWIST * len(self.model.bodies), 1)
         for force in self.system.forces:
