@@ -35,7 +35,7 @@ CHARTS = tuple("".join(p) for p in itertools.permutations("xyz"))
 
 @dataclass(frozen=True)
 class Chart:
-    """Euler-angle chart of a free rotation, which consists of three consecutive frames that rotate.
+    """Euler-angle chart of a free rotation: three consecutive frames, each rotated by one variable.
 
     Attributes
     ----------
@@ -51,7 +51,9 @@ class Chart:
     axes: str
 
     def distance(self, middle: np.ndarray) -> np.ndarray:
-        """Return how far the middle angle is from the chart's singularity, as a number in [0, 1]."""
+        """Return the distance of the middle Euler angle from the chart's singularity, as a number in [0, 1].
+        It is 0 at the singularity and 1 a quarter turn away.
+        """
         return np.abs(np.sin(middle) if self.axes[0] == self.axes[2] else np.cos(middle))
 
     def rotation(self, angles: np.ndarray) -> np.ndarray:
@@ -87,7 +89,7 @@ class Chart:
 
 
 def charts(system: System) -> tuple[Chart, ...]:
-    """Find the free rotations of a system: three consecutive frames that rotate.
+    """Find the free rotations of a system: three consecutive frames, each rotated by one dynamic variable.
 
     Dynamic variables rotate them. The first two carry nothing else (no mass, no other child), so that only
     the product of the three matters.
@@ -134,7 +136,8 @@ def warn_near_singularity(trajectory: Trajectory, found: tuple[Chart, ...]) -> N
 
 
 def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple[MidpointVI, np.ndarray]:
-    """Return a map and a state of the same mechanism with another order of rotation axes in one chart.
+    """Change the rotation axes of one Euler-angle chart; return the new one-step map and its state.
+    The new map is that of the same mechanism. Its state has the same configuration and velocity as x.
 
     The three variables keep their names. Attitude and velocities are the same; momenta are covectors,
     p' = (W^-1 W')' p, so that p . dq, energy and every conserved momentum are the same up to rounding.
@@ -308,7 +311,9 @@ def _regular_steps(f: MidpointVI, run: Trajectory) -> int:
 
 
 def _regular(f: MidpointVI, x: np.ndarray) -> tuple[MidpointVI, np.ndarray]:
-    """Replace each Euler-angle chart near its singularity by a better one; return the map and the state."""
+    """Replace Euler-angle charts near their singularity by charts with other rotation axes.
+    Return the new map of the mechanism, and the state that corresponds to x in the new charts.
+    """
     for chart in charts(f.system):
         angles = x[[f.system.dynamic.index(name) for name in chart.variables]]
         if chart.distance(angles[1]) >= SWITCH:
@@ -334,7 +339,7 @@ def _angles(axes: str, R: np.ndarray) -> np.ndarray:
 
 
 def _joined(first: Trajectory, second: Trajectory) -> Trajectory:
-    """Join two trajectories of one map, of which the second starts in the last state of the first."""
+    """Join two trajectories of one map; the second starts in the last state of the first."""
     return replace(
         first,
         t=np.concatenate([first.t, second.t[1:]]),

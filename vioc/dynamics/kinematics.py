@@ -109,7 +109,7 @@ class TermGraph(ABC):
         return ca.vertcat(top, ca.SX(np.array([[0.0, 0.0, 0.0, 1.0]])))
 
     def masses(self) -> Iterator[tuple[Any, ca.SX]]:
-        """Yield each mass of the mechanism, with the world position of its centre."""
+        """Yield each mass of the mechanism, with the world position of its centre of mass."""
         for i, node in enumerate(self.system.nodes):
             if node.frame.mass is not None:
                 R, p = self.node_pose(i)
@@ -231,6 +231,7 @@ class Kinematics:
 
     def body_velocity(self, frame: str, q: Any, v: Any, by: str = "") -> np.ndarray:
         """Return the body velocity (6,) of a frame, linear part first, or its derivatives ([T] (5)-(10)).
+        Each letter ``q`` or ``v`` in `by` adds a derivative with respect to this argument.
 
         Parameters
         ----------

@@ -154,17 +154,16 @@ class Lagrangian:
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Magnitudes (m, 2) of the terms that cancel in the m constraints.
-        Rounding errors are estimated from them. The first column is for the constraint values h(q), the
-        second for the derivatives of h with respect to positions.
+        """Magnitudes (m, 2) to which the rounding errors of the m constraints are relative.
+        The first column is for the constraint values h(q) and their derivatives with respect to angles, the
+        second for the derivatives with respect to translations.
         """
         return constraint_sizes(self.graph, self._kept.values())
 
     @cached_property
     def directions(self) -> ca.SX:
-        """Constraint Jacobian (m, nd), with negligible rows set to 0.
-        The derivatives are with respect to the nd dynamic variables. A row is negligible if all its entries
-        are as small as rounding errors.
+        """Constraint Jacobian (m, nd), with rows that are only rounding errors set to 0.
+        The derivatives are with respect to the nd dynamic variables.
         """
         along = [int(n not in self.system.angles) for n in self.system.dynamic]
         J = ca.densify(self.Dh[:, : self.nd])
@@ -446,7 +445,8 @@ class Lagrangian:
         return np.linalg.pinv(self.mobility(frame, q, **parameters), rcond=1e-13, hermitian=True)
 
     def mobility(self, frame: str, q: Any, **parameters: float) -> np.ndarray:
-        """Return the mobility J M^-1 J' (6, 6) of a frame, which maps a wrench on it to its acceleration.
+        """Return the mobility J M^-1 J' (6, 6) of a frame.
+        It maps a wrench on the frame to the acceleration of the frame that the wrench causes.
 
         It is in the frame's axes, for motions that the constraints allow. It is regular at every
         configuration.
@@ -495,15 +495,14 @@ class Lagrangian:
         return self._value("Dh", q, None, parameters)
 
     def constraint_sizes(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the magnitudes (m, 2) of the terms that cancel in the m constraints.
-        Rounding errors are estimated from them. The first column is for the constraint values h(q), the
-        second for the derivatives of h with respect to positions.
+        """Return magnitudes (m, 2) to which the rounding errors of the m constraints are relative.
+        The first column is for the constraint values h(q) and their derivatives with respect to angles, the
+        second for the derivatives with respect to translations.
         """
         return self._value("sizes", q, None, parameters)
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the constraint Jacobian (m, nd), with negligible rows set to 0.
-        The derivatives are with respect to the nd dynamic variables. A row is negligible if all its entries
-        are as small as rounding errors.
+        """Return the constraint Jacobian (m, nd), with rows that are only rounding errors set to 0.
+        The derivatives are with respect to the nd dynamic variables.
         """
         return self._value("directions", q, None, parameters)

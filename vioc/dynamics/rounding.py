@@ -1,4 +1,4 @@
-"""Magnitudes of terms that cancel in constraints, to estimate rounding errors.
+"""Magnitudes to which the rounding errors of constraints are relative.
 
 Maths: docs/maths/midpoint.md, "Redundant constraints".
 """
@@ -48,9 +48,9 @@ def reaches(graph: FrameGraph) -> list[Any]:
 
 
 def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca.SX:
-    """Return the magnitudes (m, 2) of the terms that cancel in constraints.
-    They are the scales of the rounding errors: in the first column those of the constraint values, in the
-    second those of the constraint Jacobian.
+    """Return magnitudes (m, 2) to which the rounding errors of the m constraints are relative.
+    The first column is for the constraint values h(q) and their derivatives with respect to angles, the second
+    for the derivatives with respect to translations.
 
     The result is (m, 2). The first column, in the units of h, is sum |dh/dp| r + |dh/de| over the frames of
     h, where p is a frame's position, r its reach and e rotates it; the rounding error of h is a few machine

@@ -87,8 +87,7 @@ def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
 
 
 def turned(q: Quaternion, a: Vector) -> Vector:
-    """Return the vector `a` rotated by the quaternion q.
-    The result is computed as the sum of `a` and an increment.
+    """Return the vector `a` rotated by the unit quaternion q.
 
     A vector along the axis is therefore unchanged.
     """
@@ -116,8 +115,9 @@ def slope(w: Vector, dt: Any) -> Matrix:
 
 
 def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
-    """Return the angular momentum at the start (sign 1) or the end (sign -1) of a step.
-    J is the inertia matrix and w the angular velocity, constant over the step.
+    """Return the discrete angular momentum of a body at the start (sign 1) or the end (sign -1) of a step.
+    It is a vector in the axes of the body at that time. J is the inertia matrix, and w the angular velocity,
+    which is constant over the step of length dt.
 
     The momentum is pi- at departure (sign 1), and pi+ at arrival (-1).
     """
@@ -125,7 +125,8 @@ def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
 
 
 def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
-    """Transform a vector from the body axes in the middle of a step to those at the start or the end.
+    """Multiply a vector by the inverse right Jacobian of SO(3) (sign 1) or the inverse left one (sign -1).
+    The Jacobian is that at the rotation vector dt w.
 
     J_r^-1(dt w) `own` (sign 1) or J_l^-1(dt w) `own` (-1).
     """
@@ -136,13 +137,16 @@ def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
 
 
 def spin(a: Quaternion, b: Quaternion) -> Vector:
-    """Return the rotation vector, rad, from the unit quaternion a to b, for an angle below pi."""
+    """Return the rotation vector, rad, from the orientation a to b, for an angle below pi.
+    The orientations are unit quaternions; the vector is in the axes of a.
+    """
     s, *v = multiply(conjugate(a), b)
     return vec.scale(log_over_vector(s, vec.dot(v, v)), v)  # type: ignore[arg-type]
 
 
 def apart(a: Any, b: Any) -> Any:
-    """Return the rotation vector (3,), rad, from the unit quaternion a to b, as a symbolic expression.
+    """Return the rotation vector (3,), rad, from the orientation a to b, for angles up to pi.
+    The orientations are unit quaternions, given as CasADi columns (4,); the vector is in the axes of a.
 
     It is the `logarithm` of the rotation. a and b are columns of symbols (4,).
     """

@@ -71,7 +71,7 @@ def filled(tree: tuple, values: Iterable[Any]) -> Any:
 
 
 def _flattened(tree: tuple, leaves: list[Any]) -> tuple:
-    """Return the shape of nested tuples, and append their leaves to the list `leaves`."""
+    """Return nested tuples with all leaves replaced by None, and append the leaves to the list `leaves`."""
     shape: list[Any] = []
     for branch in tree:
         if isinstance(branch, tuple):

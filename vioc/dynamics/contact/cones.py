@@ -30,7 +30,7 @@ ROOTS = 8  # Newton steps for the slip speed
 
 @dataclass(frozen=True)
 class Cone:
-    """Conditions of a contact without friction, and base class of conditions with friction.
+    """Complementarity conditions of a contact without friction, and base class of those with friction.
     The variables are y = [s, gamma], the rate of the gap and the normal impulse. Complementarity is relaxed:
     the product of s and gamma is a barrier parameter > 0.
 
@@ -65,7 +65,7 @@ class Cone:
 
     @property
     def centers(self) -> tuple[float, ...]:
-        """Targets of the complementarity products, divided by the barrier parameter."""
+        """Values of the complementarity products at the solution, as multiples of the barrier parameter."""
         return (1.0,) * (len(self.positive) // 2)
 
     def begin(self, w: Any, speed: Any, kappa: Any, mu: Any) -> Any:
@@ -73,9 +73,7 @@ class Cone:
         return ca.vertcat(s, kappa / s)
 
     def impulse(self, y: Any) -> Any:
-        """Return the normal and tangential impulses from the contact variables y.
-        They are in the order of the rows of the contact's Jacobian.
-        """
+        """Return the impulse (normal, tangential) that the contact variables y contain."""
         return y[1]
 
     def multipliers(self, y: Any) -> Any:
@@ -88,7 +86,7 @@ class Cone:
         return ca.SX(0, 1)
 
     def products(self, y: Any) -> Any:
-        """Return the complementarity products of the contact variables y.
+        """Return the complementarity products of the contact variables y, such as gap rate times impulse.
         At the solution they are the barrier parameter times the factors `centers`.
         """
         return y[0] * y[1]
@@ -128,7 +126,7 @@ class Cone:
         return mu * (lag * y[1] + (1 - lag) * y[-1] + self.preload)
 
     def preloaded(self, impulse: Any) -> Any:
-        """Return a copy of the contact conditions with an increased friction limit.
+        """Return a copy of the complementarity conditions with an increased friction limit.
         The friction limit is then the friction coefficient times the sum of the contact's normal impulse and
         the preload `impulse`.
         """
@@ -144,7 +142,7 @@ class Cone:
 
 @dataclass(frozen=True)
 class LinearCone(Cone):
-    """Conditions of a contact whose friction cone is linearized to a polygon.
+    """Complementarity conditions of a contact whose friction cone is linearized to a polygon.
 
     y = [s, gamma, psi, sigma, beta.., eta.., gamma before]; [M] (26)-(28).
 
@@ -239,7 +237,7 @@ class LinearCone(Cone):
 
 @dataclass(frozen=True)
 class RoundCone(Cone):
-    """Conditions of a contact with Coulomb friction, whose friction cone is round.
+    """Complementarity conditions of a contact with a round (second-order) Coulomb friction cone.
 
     y = [s, gamma, psi, eta1, eta2, alpha, beta1, beta2, gamma before].
     """
@@ -303,7 +301,7 @@ class RoundCone(Cone):
 
 @dataclass(frozen=True)
 class DryCone(RoundCone):
-    """Conditions of dry friction with a given largest force, without a gap.
+    """Complementarity conditions of dry friction without normal contact, whose largest force is given.
 
     y = [psi, eta1, eta2, alpha, beta1, beta2]. mu is the largest impulse of friction, N s or N m s; w
     contains slip velocities only.
@@ -388,8 +386,9 @@ def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
 
 
 class Variables:
-    """Indices of the variables of all contacts in one vector.
-    The methods compute how far a step may go until a variable reaches the boundary of its cone.
+    """Indices of the variables of all contacts in one vector, with bounds of steps.
+    The methods compute how far a Newton step can go until a contact's variables reach the boundary of their
+    cone.
 
     Attributes
     ----------
@@ -443,8 +442,9 @@ def to_cone(y: np.ndarray, d: np.ndarray) -> float:
 
 
 def cone_of(item: Any, mu: Any) -> tuple[Cone, tuple]:
-    """Return the conditions of a contact, and a tuple with its friction coefficient, empty without friction.
-    The argument `item` is the contact component, or None for a joint limit.
+    """Return the complementarity conditions of a contact, and a tuple with its friction coefficient mu.
+    The tuple is empty without friction. The argument `item` is the contact component, or None for a joint
+    limit.
     """
     if item is None or (not isinstance(item.friction, Parameter) and item.friction == 0):
         return Cone(), ()

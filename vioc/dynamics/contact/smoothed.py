@@ -103,17 +103,14 @@ class SmoothedMap(KernelMap):
 
     @cached_property
     def placed(self) -> np.ndarray:
-        """Mask of all contact points and joint limits of the system.
-        The entries are True for the contact points between boxes and hulls, which are searched for in each
-        step.
+        """Mask of the contacts and joint limits of the system: True for contact points of boxes and hulls.
+        The contact points of boxes and hulls are searched for in each step.
         """
         return np.array([t.placed for t in self.meetings], bool)
 
     @cached_property
     def additive(self) -> np.ndarray:
-        """Mask of the multipliers that are impulses.
-        The other multipliers are slip speeds at the end of a step.
-        """
+        """Mask of the constraint and contact multipliers of the map: True for impulses, False for slip speeds."""
         impulsive = [n != f"{t.name}.slip" for t in self.meetings for n in t.multipliers]
         return np.array([True] * (len(self.multiplier_names) - len(impulsive)) + impulsive, bool)
 

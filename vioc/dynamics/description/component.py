@@ -404,7 +404,7 @@ class Potential(Component):
     """Potential energy V(q), J, of a mechanism."""
 
     def energy(self, k: Any) -> Any:
-        """Return the potential energy as a scalar expression of the kinematics `k`."""
+        """Return the potential energy, J, as a scalar expression; `k` is the mechanism's symbolic kinematics."""
         raise TypeError(f"{type(self).__name__} must define energy(k)")
 
 
@@ -412,7 +412,9 @@ class Force(Component):
     """Generalized force F(q, dq, u, t) that has no potential."""
 
     def generalized(self, k: Any) -> dict[str, Any]:
-        """Return the generalized force, N or N m, on each variable that the force acts on, by name."""
+        """Return the generalized force, N or N m, on each variable that the force acts on, by name.
+        The argument `k` is the symbolic kinematics of the mechanism.
+        """
         raise TypeError(f"{type(self).__name__} must define generalized(k)")
 
     def input_unit(self, rotational: Collection[str]) -> str:
@@ -453,6 +455,7 @@ class Constraint(Component):
 
     def value(self, k: Any) -> Any:
         """Return the constraint value h(q) as a scalar CasADi expression.
+        The argument `k` is the symbolic kinematics of the mechanism.
 
         It is written in the kinematics `k`.
         """
@@ -467,6 +470,7 @@ class VelocityConstraint(Constraint):
 
     def rate(self, k: Any) -> Any:
         """Return the constrained rate A(q) dq as a scalar CasADi expression.
+        The argument `k` is the symbolic kinematics of the mechanism.
 
         It is written in the kinematics `k`.
         """

@@ -172,7 +172,7 @@ class Reader:
         self._fail(item.items[0].at, f"unknown keyword {shown(item.items[0])}; {hint}")
 
     def _once(self, old: object, item: Item, new: Any) -> Any:
-        """Return the new value of an option, or raise an error if the option has a value already."""
+        """Return the value `new` of a name, mass or centre of mass in the text; an error if it has one already."""
         if old is not None:
             self._fail(item.at, f"a second {shown(item)}; one is allowed")
         return new

@@ -38,7 +38,7 @@ class RoundedSegment(NamedTuple):
 
 
 class OrientedBox(NamedTuple):
-    """Box at a pose: its centre, its axes as the columns of R, and half its edge lengths."""
+    """Box at a pose: its centre, its rotation matrix R (the columns are its axes), and half its edge lengths."""
 
     center: Vector
     R: Matrix
@@ -46,7 +46,7 @@ class OrientedBox(NamedTuple):
 
 
 class PosedHull(NamedTuple):
-    """Convex hull at a pose: its centre, its rotation R, and its corners in its own axes."""
+    """Convex hull at a pose: its centre, its rotation matrix R, and its corners in the hull's own axes."""
 
     center: Vector
     R: Matrix

@@ -280,9 +280,9 @@ class PairContact(FrictionContact):
 
     @classmethod
     def among(cls, shapes: Mapping[str, Shape], *, name: str = "", **options: Any) -> tuple[PairContact, ...]:
-        """Return a contact for every pair of bodies, whose shapes are given by frame.
-        The contact's name is the text `name` followed by the names of the two frames with a hyphen between
-        them.
+        """Return one contact for every pair of several bodies.
+        The keys of `shapes` are the frames of the bodies. A contact's name is the text `name` followed by the names
+        of its two frames, joined by a hyphen.
 
         The shapes of the bodies are given by their frames.
         """
