@@ -35,7 +35,8 @@ CHARTS = tuple("".join(p) for p in itertools.permutations("xyz"))
 
 @dataclass(frozen=True)
 class Chart:
-    """Euler-angle chart of a free rotation: three consecutive frames, each rotated by one variable.
+    """Euler-angle chart of a free rotation: three consecutive rotating frames.
+    Each of the frames is rotated by one variable.
 
     Attributes
     ----------
@@ -51,8 +52,8 @@ class Chart:
     axes: str
 
     def distance(self, middle: np.ndarray) -> np.ndarray:
-        """Return the distance of the middle Euler angle from the chart's singularity, as a number in [0, 1].
-        It is 0 at the singularity and 1 a quarter turn away.
+        """Return the distance of the middle Euler angle from the chart's singularity.
+        It is 0 at the singularity, and 1 at a quarter turn from it.
         """
         return np.abs(np.sin(middle) if self.axes[0] == self.axes[2] else np.cos(middle))
 
@@ -89,7 +90,8 @@ class Chart:
 
 
 def charts(system: System) -> tuple[Chart, ...]:
-    """Find the free rotations of a system: three consecutive frames, each rotated by one dynamic variable.
+    """Find the free rotations of a system: three consecutive rotating frames.
+    Each of the frames is rotated by one dynamic variable.
 
     Dynamic variables rotate them. The first two carry nothing else (no mass, no other child), so that only
     the product of the three matters.
@@ -136,8 +138,9 @@ def warn_near_singularity(trajectory: Trajectory, found: tuple[Chart, ...]) -> N
 
 
 def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple[MidpointVI, np.ndarray]:
-    """Change the rotation axes of one Euler-angle chart; return the new one-step map and its state.
-    The new map is that of the same mechanism. Its state has the same configuration and velocity as x.
+    """Change the rotation axes of one Euler-angle chart.
+    Return a one-step map of the same mechanism with the new chart, and its state, which has the same
+    attitude and velocities as x.
 
     The three variables keep their names. Attitude and velocities are the same; momenta are covectors,
     p' = (W^-1 W')' p, so that p . dq, energy and every conserved momentum are the same up to rounding.
@@ -311,7 +314,7 @@ def _regular_steps(f: MidpointVI, run: Trajectory) -> int:
 
 
 def _regular(f: MidpointVI, x: np.ndarray) -> tuple[MidpointVI, np.ndarray]:
-    """Replace Euler-angle charts near their singularity by charts with other rotation axes.
+    """Replace Euler-angle charts near their singularity by charts with other axes.
     Return the new map of the mechanism, and the state that corresponds to x in the new charts.
     """
     for chart in charts(f.system):
@@ -339,7 +342,7 @@ def _angles(axes: str, R: np.ndarray) -> np.ndarray:
 
 
 def _joined(first: Trajectory, second: Trajectory) -> Trajectory:
-    """Join two trajectories of one map; the second starts in the last state of the first."""
+    """Join two trajectories of one map; the second starts where the first ends."""
     return replace(
         first,
         t=np.concatenate([first.t, second.t[1:]]),

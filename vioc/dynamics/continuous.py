@@ -171,7 +171,8 @@ class Continuous:
 
     @cached_property
     def independence(self) -> ca.SX:
-        """Measures (m,) of how linearly independent each constraint is of the others; 0 means dependent.
+        """Measures (m,) of the linear independence of each constraint from the others.
+        A measure is 0 for a dependent constraint.
 
         It is at most about 1.
 
@@ -193,8 +194,9 @@ class Continuous:
     def forward(
         self, q: Any, v: Any = None, u: Any = None, *, t: Any = 0.0, kinematic: Any = None, by: str = ""
     ) -> Motion:
-        """Return the accelerations and constraint multipliers at a state under an input ([T] (29), (36)).
-        Letters in `by` select derivatives of both with respect to q, v, u or the parameters p.
+        """Return accelerations and constraint multipliers at a state and input.
+        They are those of [T] (29), (36). Letters in `by` select derivatives of both with respect to q, v, u or
+        the parameters p.
 
         Parameters
         ----------
@@ -227,9 +229,9 @@ class Continuous:
     def inverse(
         self, q: Any, v: Any, a: Any, u: Any = None, multipliers: Any = None, *, t: Any = 0.0, by: str = ""
     ) -> np.ndarray:
-        """Return the generalized force (nq,) that must be added to obtain the accelerations a.
-        It is the force beyond those of the model, with inputs u, and the constraint forces of the given
-        `multipliers`.
+        """Return the generalized force (nq,) that must be added for the accelerations a.
+        The forces of the model at the inputs u, and the constraint forces of given `multipliers`, act in
+        addition.
 
         It is d/dt L_v - L_q - F(q, v, u, t) - Dh' lambda_c ([T] (28), (36a)): zero for dynamic variables
         if ``a, multipliers = forward(q, v, u)``, and the driving force for kinematic ones.

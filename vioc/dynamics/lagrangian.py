@@ -154,16 +154,18 @@ class Lagrangian:
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Magnitudes (m, 2) to which the rounding errors of the m constraints are relative.
-        The first column is for the constraint values h(q) and their derivatives with respect to angles, the
-        second for the derivatives with respect to translations.
+        """Scales (m, 2) of the rounding errors of m constraints.
+        The rounding error is a few machine epsilons times the scale. The first column is for the constraint
+        values h(q) and their derivatives with respect to angles, the second for those with respect to
+        translations.
         """
         return constraint_sizes(self.graph, self._kept.values())
 
     @cached_property
     def directions(self) -> ca.SX:
-        """Constraint Jacobian (m, nd), with rows that are only rounding errors set to 0.
-        The derivatives are with respect to the nd dynamic variables.
+        """Constraint Jacobian (m, nd), with negligible rows set to 0.
+        The derivatives are with respect to the nd dynamic variables. A row is negligible if it consists of
+        rounding errors only.
         """
         along = [int(n not in self.system.angles) for n in self.system.dynamic]
         J = ca.densify(self.Dh[:, : self.nd])
@@ -317,7 +319,8 @@ class Lagrangian:
 
     @cached_property
     def depths(self) -> int:
-        """Sum of the squared depths of all links in the tree, a measure of the cost of factorizing M.
+        """Sum of the squared depths of all links in the tree.
+        It measures the cost of factorizing the mass matrix.
 
         The depth of a link is the number of dynamic variables from the root to the link.
         """
@@ -495,14 +498,16 @@ class Lagrangian:
         return self._value("Dh", q, None, parameters)
 
     def constraint_sizes(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return magnitudes (m, 2) to which the rounding errors of the m constraints are relative.
-        The first column is for the constraint values h(q) and their derivatives with respect to angles, the
-        second for the derivatives with respect to translations.
+        """Return scales (m, 2) of the rounding errors of m constraints.
+        The rounding error is a few machine epsilons times the scale. The first column is for the constraint
+        values h(q) and their derivatives with respect to angles, the second for those with respect to
+        translations.
         """
         return self._value("sizes", q, None, parameters)
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the constraint Jacobian (m, nd), with rows that are only rounding errors set to 0.
-        The derivatives are with respect to the nd dynamic variables.
+        """Return the constraint Jacobian (m, nd), with negligible rows set to 0.
+        The derivatives are with respect to the nd dynamic variables. A row is negligible if it consists of
+        rounding errors only.
         """
         return self._value("directions", q, None, parameters)

@@ -82,9 +82,9 @@ def check_mass_matrix(system: System) -> None:
 
 
 def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nearly: bool = False) -> str:
-    """Return an error message if the mass matrix at q is not positive definite, else "".
-    If `nearly` is True, return a message also if negative moments of inertia are about to make it indefinite:
-    they reduce the kinetic energy of some motion by more than half.
+    """Return an error message if the mass matrix at q is not positive definite.
+    Otherwise return "". If `nearly` is True, return a message also if negative moments of inertia are about
+    to make it indefinite: they reduce the kinetic energy of some motion by more than half.
 
     The message names the responsible bodies: the cause can only be physically impossible inertias, which
     files may contain. The motion is along the eigenvector of the smallest eigenvalue.
@@ -127,7 +127,7 @@ def _numbers(system: System, parameters: Mapping[str, float]) -> tuple[list[recu
 
 
 class _Weakest(NamedTuple):
-    """Smallest eigenvalue of the mass matrix, after the matrix is scaled to a unit diagonal.
+    """Smallest eigenvalue of the mass matrix, after scaling to a unit diagonal.
     It comes with the velocities along the eigenvector and the names of the variables that move.
 
     The motion has rates (nd,) along the eigenvector, and names of the variables that move.
@@ -157,8 +157,8 @@ def _why_indefinite(system: System, q: np.ndarray, parameters: Mapping[str, floa
 
 
 def _blamed(system: System, q: np.ndarray, parameters: Mapping[str, float], weakest: _Weakest) -> str:
-    """Return text that names the bodies whose negative moments of inertia reduce a kinetic energy.
-    The kinetic energy is that of the motion `weakest`.
+    """Return the names of bodies whose negative moments of inertia reduce an energy.
+    It is the kinetic energy of the motion `weakest`.
     """
     energies = _rotational(system, q, parameters, weakest.rates)
     blamed = [i for i in sorted(energies, key=lambda i: energies[i]) if energies[i] < 0]

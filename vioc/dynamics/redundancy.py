@@ -98,7 +98,8 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
 def left_out(
     lag: Lagrangian, q: np.ndarray, within: float = NEGLIGIBLE, **parameters: float
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the rank of the constraint Jacobian at q, and the names of constraints that follow from others.
+    """Return the rank of the constraint Jacobian at q, and redundant constraints.
+    The redundant constraints are names of those that follow from others.
 
     The Jacobian is Dh(q) by the dynamic variables; its rows within the share `within` of the terms that
     cancel in h count as 0.
@@ -111,7 +112,7 @@ def left_out(
 
 
 def _units(lag: Lagrangian) -> np.ndarray:
-    """Return a scale for each variable (nq,): 1 rad for an angle, a characteristic length for a translation.
+    """Return scales of the variables (nq,): 1 rad for angles, else a typical length.
 
     It is 1 rad, or the mechanism's length if > 0, else 1 m.
     """
@@ -141,7 +142,7 @@ def _independent(J: np.ndarray) -> list[int]:
 
 
 def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
-    """Return a configuration that satisfies the constraints, found from one of several guesses.
+    """Return a configuration that satisfies the constraints, near one of several guesses.
     The guesses are tried in turn; the result is None if all fail.
     """
     for guess in guesses:
@@ -151,9 +152,10 @@ def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
 
 
 def least_norm(kept: ca.SX, left_out: ca.SX, impulses: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """Distribute constraint impulses over redundant constraints, so that their norm is smallest.
-    The `impulses` are those of the independent constraints with the Jacobian `kept`. The results are the impulses
-    of these constraints and of the omitted ones, with the Jacobian `left_out`; they have the same total effect.
+    """Distribute constraint impulses over redundant constraints with the least norm.
+    The `impulses` are those of the independent constraints, whose Jacobian is `kept`. The results are the
+    impulses of these constraints and of the redundant ones, whose Jacobian is `left_out`. They have the same
+    total effect as `impulses`.
 
     Kept constraints have the Jacobian (r, n), omitted ones (d, n). With J_d = T J_s the result is lambda_d =
     (1 + T T')^-1 T lambda and lambda_s = lambda - T' lambda_d.

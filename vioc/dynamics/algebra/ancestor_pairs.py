@@ -1,4 +1,4 @@
-"""Second derivatives of a discrete Lagrangian, computed as products of twists and wrenches of links.
+"""Second derivatives of a discrete Lagrangian, as products of twists and wrenches.
 
 Only a link and its ancestors are coupled, and every coupling is the product of a twist of one and a wrench
 of the other (`tree_recursions.second_derivatives`). In axes that all links share, the blocks D_a D_b L_d of a
@@ -28,9 +28,9 @@ Wrench = tuple[Vector, Vector]
 
 @dataclass(frozen=True)
 class StepBlocks:
-    """Second derivatives of the discrete Lagrangian L_d(q_k, q_k+1) for all N steps of a trajectory.
-    Each field is an array (N, nq, nq). D11 and D22 are derivatives with respect to q_k and to q_k+1 alone, D12
-    is the mixed derivative.
+    """Second derivatives of a discrete Lagrangian L_d(q_k, q_k+1), for N steps.
+    Each field is an array (N, nq, nq). D11 and D22 are derivatives with respect to q_k and to q_k+1 alone,
+    D12 is the mixed derivative.
 
     D1 and D2 are derivatives by q_k and q_k+1; D2 D1 is the transpose of D1 D2. L_d contains T - V_gravity
     alone.
@@ -61,12 +61,9 @@ class AncestorPairs:
 
     @cached_property
     def masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return two masks (nq, nq) for pairs of variables on one branch of the tree of links.
+        """Two masks (nq, nq) for pairs of configuration variables.
         Entry (i, j) is 1 if the variable q_i moves the link that q_j moves, else 0. The diagonal is 1 in the
         first mask and 0 in the second.
-
-        An entry is 1 if the row's variable is an ancestor of the column's. The diagonal is 1 in the first
-        mask and 0 in the second.
         """
         links = self._lagrangian.first.links
         mask = np.zeros((self._lagrangian.nq, self._lagrangian.nq))
@@ -77,11 +74,9 @@ class AncestorPairs:
         return mask, mask * (1 - np.eye(len(mask)))
 
     def blocks(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> StepBlocks:
-        """Return the second derivatives of the discrete Lagrangian L_d(q_k, q_k+1) for N steps.
+        """Return second derivatives of the discrete Lagrangian L_d(q_k, q_k+1), for N steps.
         The arguments are the configurations q (N, nq) and velocities v (N, nq) at which the Lagrangian is
         evaluated, the step lengths h (N,) and the parameters theta.
-
-        Arguments are midpoints q (N, nq), velocities v (N, nq), step lengths h (N,) and parameters theta.
         """
         blocks = self._products(self._vectors, [q, v, h[:, None], theta])
         if self._lagrangian.system.kinetic:
@@ -92,9 +87,9 @@ class AncestorPairs:
     def blocks_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> StepBlocks:
-        """Return directional derivatives of the discrete Lagrangian's second derivatives, for N steps.
-        The second derivatives are those with respect to q_k and q_k+1, as functions of q and v, both (N, nq).
-        They are differentiated along the direction (dq, dv).
+        """Return directional derivatives of second derivatives of the discrete Lagrangian.
+        The second derivatives are those with respect to q_k and q_k+1 at N steps, as functions of q and v, both
+        (N, nq). They are differentiated along the direction (dq, dv).
 
         They are directional derivatives of `blocks`. dq and dv are (N, nq).
         """
@@ -103,9 +98,9 @@ class AncestorPairs:
     def factors(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two matrices A and B for each step, whose product A B' has second derivatives as entries.
-        They are those of the discrete Lagrangian with respect to q_k and q_k+1. A is (nq, rank), and B is
-        (4 nq, rank): A B' consists of four blocks (nq, nq).
+        """Return two matrices A and B with A B' = second derivatives, for each step.
+        The derivatives are those of the discrete Lagrangian with respect to q_k and q_k+1. A is (nq, rank), and
+        B is (4 nq, rank): A B' consists of four blocks (nq, nq).
 
         The product is valid for pairs of a link and its ancestor; other second derivatives are 0 (`masks`).
         """
@@ -114,7 +109,7 @@ class AncestorPairs:
     def factors_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two matrices A and B for each step, whose product A B' has third derivatives as entries.
+        """Return two matrices A and B with A B' = directional derivatives, for each step.
         They are the derivatives along the direction (dq, dv) of the discrete Lagrangian's second derivatives.
 
         The shapes and the meaning of the product are those of `factors`.
@@ -142,8 +137,8 @@ class AncestorPairs:
         return StepBlocks(symmetric(first), D12, symmetric(second))
 
     def _varied(self) -> ca.Function:
-        """Make the CasADi function that computes the factors A and B for `factors_along`.
-        They are the factors of directional derivatives of the discrete Lagrangian's second derivatives.
+        """Make the CasADi function of the matrices A and B in `factors_along`, for one step.
+        Their product A B' consists of directional derivatives of the discrete Lagrangian's second derivatives.
 
         The derivative of a product is again one product: (X' Y)' = [X; dX]' [dY; Y].
         """
@@ -158,8 +153,9 @@ class AncestorPairs:
 
     @cached_property
     def _function(self) -> ca.Function:
-        """CasADi function that computes the factors A and B of `factors` for one step.
-        The arguments are the configuration q, the velocity v, the step length h and the parameters.
+        """CasADi function of the matrices A and B in `factors`, for one step.
+        Their product A B' consists of second derivatives of the discrete Lagrangian. The arguments are the
+        configuration q, the velocity v, the step length h and the parameters.
 
         The wrenches are those of D12, D11 and D22. Those of D12 above the diagonal precede those below.
         """
@@ -235,9 +231,9 @@ def _columns(
 
 
 def _weights(a: float, h: Any) -> tuple[Any, ...]:
-    """Return the weights of a link's wrenches F, y, z in its four wrench columns (`_columns`).
-    They depend on the step length h, and on the fraction `a` of the step at which the discrete Lagrangian
-    evaluates the Lagrangian.
+    """Return coefficients of a link's wrenches in the second derivatives D12, D11, D22.
+    They are second derivatives of the discrete Lagrangian, which evaluates the Lagrangian at the fraction `a`
+    of a step of length h. Three wrenches of each link contribute to them.
 
     A link's wrenches are F, y, z, and the derivatives D12, D11, D22 consist of K = Sd.y + S.z, C = Sd.F below
     and S.y above the diagonal, and M = S.F. D12 has weights above and below the diagonal.

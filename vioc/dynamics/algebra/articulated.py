@@ -1,4 +1,4 @@
-"""Articulated-body recursion: O(n) solution of linear systems whose matrix is a mass matrix.
+"""Articulated-body recursion: O(n) solution of linear systems with a mass matrix.
 It also solves the linear systems of Newton's method in an integration step, which have the same structure.
 
 Let eta_i be the motion of link i and dF_i the wrench through its joint. With transforms X from the root
@@ -70,7 +70,8 @@ NO_BLOCKS = SpatialMatrix(*[vec.NOTHING] * 4)
 
 
 class LinkJoint(NamedTuple):
-    """Joint of a link: index of the parent link, index of the joint's unknown, and twist of the joint.
+    """Joint of a link: parent link, row of the joint's unknown, and twist of the joint.
+    The row is that in a linear system M x = b, such as that with the mass matrix M.
 
     Attributes
     ----------
@@ -88,9 +89,9 @@ class LinkJoint(NamedTuple):
 
 
 class ArticulatedInverse:
-    """Solver of linear systems K x = s b for a tree of n links, in O(n) operations, with a scalar s.
+    """Solver of linear systems K x = s b for a tree of links, in O(n) operations.
     The matrix K is the mass matrix, or the matrix of Newton's method in an integration step, which has the
-    same sparsity structure.
+    same sparsity structure. The factor s is a scalar.
 
     The docstring of the module defines K.
 
@@ -174,7 +175,7 @@ class ArticulatedInverse:
         scale: Any = 1.0,
         couplings: Mapping[tuple[int, int], Any] | None = None,
     ) -> ArticulatedInverse:
-        """Return a solver of (M + C) x = s b, where M is the mass matrix of the given links.
+        """Return a solver of (M + C) x = s b with the mass matrix M of the given links.
         The matrix C has the entries `diagonal` on its diagonal and the entries `couplings` elsewhere; the
         scalar s is `scale`.
 
@@ -224,7 +225,9 @@ class ArticulatedInverse:
         return [e for e in vec.leaves(_tree(self.factors)) if _varies(e)]
 
     def with_entries(self, values: Sequence[Any]) -> ArticulatedInverse:
-        """Return a copy of this solver, with the symbolic scalars of its factors replaced by `values`."""
+        """Return a copy of this solver with other values of its symbolic scalars.
+        The new scalars of the factors are `values`, in the order of `entries`.
+        """
         result, supply, tree = object.__new__(ArticulatedInverse), iter(values), _tree(self.factors)
         result.joints, result.n, result.tied = self.joints, self.n, self.tied
         factors, scale, ties = vec.filled(tree, (next(supply) if _varies(e) else e for e in vec.leaves(tree)))
@@ -264,9 +267,9 @@ def _inertia(link: Link) -> Spatial:
 
 @vec.inlined
 def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place, above: Spatial):
-    """Eliminate the unknown of one joint, and add the reduced spatial inertia of its link to the parent's.
-    The spatial inertias `phi` of the link and `above` of its parent are symmetric. S is the twist of the
-    joint, X the pose of the link in its parent.
+    """Eliminate one joint's unknown from a linear system (articulated-body recursion).
+    The spatial inertia `phi` of the joint's link, reduced by the elimination, is added to the inertia `above`
+    of the parent link. Both are symmetric. X is the pose of the link in its parent.
 
     Return U and 1/d of the link, and the Phi of its parent, to which the reduced Phi of the link is added.
     """
@@ -284,8 +287,9 @@ def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place,
 
 @vec.inlined
 def _tied(P: Wrench, S: Twist, c: Any, inverse: Any, U: Wrench, X: Place):
-    """Eliminate the unknown x_i of one joint from its coupling with an unknown x_a nearer to the root.
-    The scalar c and the wrench P are the coupling coefficients that multiply x_a.
+    """Update the coupling of two unknowns, x_i of a joint and x_a of an ancestor.
+    The coupling is a scalar c and a wrench P, both per unit of x_a. The elimination of x_i from the linear
+    system transfers it to the parent of the joint's link.
 
     Return e_a of the link, and P_a of its parent.
     """
@@ -299,7 +303,7 @@ def _both(a: Wrench, b: Wrench) -> Wrench:
 
 @vec.inlined
 def _handed_symmetric(phi: Spatial, X: Place, above: Spatial) -> Spatial:
-    """Add the symmetric spatial inertia `phi` of a link to the inertia `above` of its parent.
+    """Add the spatial inertia `phi` of a link to the inertia `above` of its parent.
     The motion of the link's joint is prescribed; X is the pose of the link in its parent.
     """
     return _sum(above, _between_symmetric(X, phi))
@@ -330,9 +334,10 @@ def _mirrored(m: Matrix) -> Matrix:
 
 @vec.inlined
 def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above: SpatialMatrix):
-    """Eliminate the unknown of one joint, and add the reduced spatial matrix of its link to the parent's.
-    The spatial matrices `phi` of the link and `above` of its parent need not be symmetric. X and Y are the
-    poses of the link in its parent that transform twists and wrenches.
+    """Eliminate one joint's unknown from a linear system (articulated-body recursion).
+    The spatial matrix `phi` of the joint's link, reduced by the elimination, is added to the matrix `above`
+    of the parent link. The matrices need not be symmetric. X and Y are the poses of the link in its parent
+    that transform twists and wrenches.
 
     Return U = Phi S, W = Phi' S and 1/d of the link, and the Phi of its parent, to which the reduced Phi of
     the link is added.
@@ -368,7 +373,7 @@ def _handed(phi: SpatialMatrix, X: Place, Y: Place, above: SpatialMatrix) -> Spa
 
 
 def _between(X: Place, Y: Place, phi: SpatialMatrix) -> SpatialMatrix:
-    """Transform a spatial matrix from the axes of a link to those of its parent: Ad(Y)^-T phi Ad(X)^-1.
+    """Transform a spatial matrix from a link to its parent: Ad(Y)^-T phi Ad(X)^-1.
     X and Y are the poses of the link in its parent that transform twists and wrenches.
     """
     back = vec.transpose(X[0])
@@ -393,8 +398,8 @@ def _sum(a: Any, b: Any) -> Any:
 
 @vec.inlined
 def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, share: Wrench, above: Wrench):
-    """Eliminate the unknown of one joint from the right-hand side b of the linear system K x = b.
-    The wrench of the link that remains is added to the wrench `above` of its parent.
+    """Eliminate one joint's unknown from the right-hand side b of a linear system.
+    The remaining wrench of the joint's link is added to the wrench `above` of its parent.
 
     Return (b - S . phi)/d of the link, and the wrench phi of its parent, to which the link's is added.
     """
@@ -405,8 +410,8 @@ def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, shar
 
 @vec.inlined
 def _handed_down(place: Place, S: Twist, along: Wrench, inverse: Any, rest: Any, above: Twist):
-    """Return the solution x_i for one joint, and the motion (a twist) of its link, by back substitution.
-    They are computed from the motion `above` of the parent link.
+    """Return one joint's unknown and its link's motion, by back substitution.
+    They are computed from the motion `above` of the parent link. A motion is a twist.
     """
     V = twist_to_child(place, above)
     x = vec.minus(rest, vec.times(inverse, paired(V, along)))

@@ -1,4 +1,4 @@
-"""Block LDU factorization of sparse matrices, whose nonzero blocks are given by the edges of a graph.
+"""Block LDU factorization of sparse matrices, whose block structure is a graph.
 
 Each kind of node has one function. The blocks are values of any kind that knows its sparsity: CasADi's
 expressions (`Expressions`), or places in the array of a compiled core. Derivation: docs/maths/graph_ldu.md.
@@ -77,7 +77,7 @@ class Expressions:
 
 
 def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return, for each node, those of its neighbours that come later in the order of elimination.
+    """Return the neighbours of each node that come later in the order of elimination.
     The neighbours include those that fill-in adds.
 
     A parent inherits the neighbours of its children: N(k) of docs/maths/graph_ldu.md.
@@ -92,7 +92,7 @@ def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tu
 
 
 def sparse_order(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return an order of elimination: always the node with the fewest remaining neighbours."""
+    """Return a minimum-degree order of elimination for the nodes of a graph."""
     neighbours: list[set[int]] = [set() for _ in range(count)]
     for i, j in edges:
         neighbours[i].add(j)
@@ -177,9 +177,9 @@ class Elimination:
         return x
 
     def _at_node(self, on: Values, up: int, args: list[Any]) -> tuple[list[Any], Any, list[Any]]:
-        """Divide the blocks of one node k by its pivot block F_kk, and compute updates of other blocks.
+        """Divide the blocks of a node k by its pivot block F_kk, and update other blocks.
         The arguments `args` are F_kk, the blocks in row k and in column k of the matrix F, and the right-hand
-        side of node k.
+        side of node k. The updates are returned.
 
         From (D, U_kj.., F_ik.., b) return D^-1 U_kj.., D^-1 b, and for each i F_ik times these.
         """

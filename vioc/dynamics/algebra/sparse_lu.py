@@ -112,9 +112,9 @@ def product(rows: list[list[Any]], x: list[Any]) -> list[Any]:
 
 
 class Saddle:
-    """Solver of a saddle-point system D x - Jl' y = a, J x = b by its Schur complement S = J D^-1 Jl'.
+    """Solver of a saddle-point system D x - Jl' y = a, J x = b by its Schur complement.
     For a mechanism, D is the mass matrix, and J and Jl are constraint Jacobians: J is that in the constraint
-    equations, and Jl that in the constraint forces.
+    equations, and Jl that in the constraint forces. The Schur complement is J D^-1 Jl'.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class Saddle:
         return x, y
 
     def entries(self) -> list[Any]:
-        """List the structural nonzeros of the matrices that the solver of the saddle-point system stores."""
+        """List the structural nonzeros of the matrices that this solver stores."""
         result = list(self.D.entries())
         for rows in (self.J, self.Y):
             result += [e for row in rows for e in row if not vec.is_zero(e)]

@@ -27,7 +27,7 @@ State = tuple[Vector, Vector, Vector]  # velocity, angular velocity, gravity
 
 @dataclass
 class Link:
-    """Rigid body that consists of all frames moved by one joint, up to the next joints of the tree.
+    """Rigid body: all frames moved by one joint, up to the next joints of the tree.
     Each link has one configuration variable, that of its joint with the parent link.
 
     Attributes
@@ -78,7 +78,8 @@ class Link:
 
 
 def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[int, Matrix, Vector]]]:
-    """Return the links of a system, and for every frame its link and its constant pose in the link.
+    """Return the links of a system, and for every frame its link and its pose in the link.
+    The link of a frame is the rigid body to which the frame belongs.
 
     `number` converts a description's number to a float or a symbol. A node that no variable moves
     belongs to link -1, the world.
@@ -201,9 +202,9 @@ def placed(links: list[Link], q: Any) -> list[Link]:
 def _forward(
     pose: tuple[Matrix, Vector], S: Wrench, above: State, rate: Any, body: Composite, T: Any
 ) -> tuple[State, Wrench, Wrench, Any]:
-    """Return the state, momentum and weight of a link in its axes, and add its kinetic energy to T.
-    A state consists of linear velocity, angular velocity and the vector of gravity. The state `above` is that
-    of the parent link, in the parent's axes.
+    """Return a link's state, momentum and weight, and add its kinetic energy to T.
+    A state consists of linear velocity, angular velocity and the vector of gravity, in the axes of the link.
+    The state `above` is that of the parent link, in the parent's axes.
     """
     (R, p), (Sv, Sw), (v, w, g) = pose, S, above
     back = vec.transpose(R)
@@ -219,9 +220,9 @@ def _forward(
 def _backward(
     pose: tuple[Matrix, Vector], S: Wrench, state: State, P: Wrench, W: Wrench, P_up: Wrench, W_up: Wrench
 ) -> tuple[Any, Any, Wrench, Wrench]:
-    """Return dL/dv and dL/dq for a joint, and add its link's momentum P and weight W to the parent's.
-    L is the Lagrangian, v the joint's velocity and q its variable. P, W, P_up and W_up are wrenches, which
-    contain those of all descendants.
+    """Return dL/dv and dL/dq for a joint, and add its link's wrenches to the parent's.
+    L is the Lagrangian, v the joint's velocity and q its variable. The wrenches are the momentum P and the
+    weight W of the link with its descendants; those of the parent are P_up and W_up.
     """
     turn = ad_transposed(state[0], state[1], *P)
     momentum, weight = carried(pose, P), carried(pose, W)
@@ -247,8 +248,8 @@ def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
 
 @dataclass(frozen=True)
 class SecondDerivatives:
-    """Second derivatives of the Lagrangian with respect to q and v, for n configuration variables.
-    Each field is a matrix (n, n), stored as nested lists.
+    """Second derivatives of the Lagrangian with respect to q and v.
+    Each field is a matrix (n, n) for n configuration variables, stored as nested lists.
 
     In vq the rows are v, the columns q.
     """
@@ -259,7 +260,7 @@ class SecondDerivatives:
 
 
 def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
-    """Compute the second derivatives of the Lagrangian L with respect to q and v, for a tree of links.
+    """Compute the second derivatives of the Lagrangian L with respect to q and v.
     Derivatives with respect to the variables of two links are 0 unless one link is an ancestor of the other.
 
     With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation
@@ -308,7 +309,7 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Return second derivatives of the Lagrangian with respect to the joints of a link and of an ancestor.
+    """Return second derivatives of the Lagrangian for the joints of a link and an ancestor.
     Return also three wrenches F, y, z of the link, transformed from the ancestor's axes to those of the
     ancestor's parent.
 
@@ -320,7 +321,7 @@ def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y:
 
 
 def mass_matrix(links: list[Link], n: int) -> list[list]:
-    """Return the mass matrix (n, n) of the given links, by the composite rigid body algorithm."""
+    """Return the mass matrix (n, n) of links, by the composite rigid body algorithm."""
     M = [[0.0] * n for _ in range(n)]
     composite = composite_inertias(links)
     for j, link in enumerate(links):
@@ -336,7 +337,7 @@ def mass_matrix(links: list[Link], n: int) -> list[list]:
 
 
 def mass_matrix_of_numbers(links: list[Link], n: int) -> np.ndarray:
-    """Return the numerical mass matrix of links, computed with vectorized numpy."""
+    """Return the numerical mass matrix (n, n) of links, computed with vectorized numpy."""
     M = np.zeros((n, n))
     R, p, Sv, Sw = (
         np.array([getattr(link, name) for link in links], float) for name in ("R", "p", "Sv", "Sw")
@@ -374,7 +375,7 @@ def composite_inertias(links: list[Link]) -> list[Composite]:
 
 @vec.inlined
 def composed(own: Composite, pose: tuple[Matrix, Vector], above: Composite) -> Composite:
-    """Return the composite inertia of a parent link after that of one child link is added.
+    """Add the composite inertia of one child link to that of its parent.
     The arguments are the inertia `own` and the pose of the child in the parent, and the inertia `above` of
     the parent.
     """

@@ -1,4 +1,4 @@
-"""Compiled (C) solver of integration steps with contact, and rollouts that use this solver."""
+"""Compiled (C) solver of steps with contact, and rollouts that use this solver."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ class TapeCore:
 
 
 class TapeProgram(Rollouts):
-    """Evaluator of rollouts of a one-step map with contact, which uses the compiled contact solver.
+    """Evaluator of rollouts of a one-step map, by the compiled contact solver.
 
     Parameters
     ----------

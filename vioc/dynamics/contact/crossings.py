@@ -70,7 +70,9 @@ def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
 
 
 def open_from(f: SmoothedMap, run: Trajectory) -> np.ndarray:
-    """Return, for each step (N,), the gap, m, above which the test for crossings treats a contact as open."""
+    """Return, for each step (N,), the gap, m, above which a contact is open.
+    The value is used in the search for bodies that pass through each other.
+    """
     return np.maximum(TOUCHING, 10 * np.sqrt(f.smoothing) * run.step_lengths)
 
 
@@ -194,7 +196,7 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
 def crossed_grounds(
     f: SmoothedMap, run: Trajectory, motions: Callable[..., np.ndarray], between: Callable[..., np.ndarray]
 ) -> Iterator[Crossing]:
-    """Yield the contacts with the ground or a terrain whose penetration within a step exceeds a tolerance.
+    """Yield the contacts that the ground or a terrain penetrates deeply within a step.
 
     Only steps in which a coordinate changes by more than `FAR` are tested. `motions` returns the largest
     change in each step (N,), rad or natural lengths, and `between` states on the way between two samples.
@@ -231,7 +233,7 @@ def _of_solids(item: PairContact) -> bool:
 
 
 def _of_spheres(item: PairContact) -> bool:
-    """Return whether a contact is between two spheres whose centres are the origins of their frames."""
+    """Return whether a contact is between two spheres with frame origins as centres."""
     shapes = item.shape1, item.shape2
     return all(isinstance(s, Sphere) and not any(map(float, s.center)) for s in shapes)
 

@@ -36,7 +36,7 @@ class MeetingPlaces(NamedTuple):
     gaps: np.ndarray
 
     def of(self, i: int) -> tuple[np.ndarray, int]:
-        """Return the contact points of pair i of polytopes as rows of an array, and their number.
+        """Return the contact points of pair i of polytopes, as rows, and their number.
         A row has the coordinates of the point on both bodies, the normal and further data.
         """
         return self.rows[i].copy(), int(self.counts[i])
@@ -88,9 +88,9 @@ class Features:
         self.smaller = self._radii.min(axis=1, initial=np.inf)
 
     def at(self, x: np.ndarray, R: np.ndarray, twists: np.ndarray, dt: float) -> MeetingPlaces:
-        """Return the contact points of all pairs of polytopes at given poses of the bodies.
-        The positions x (n, 3), rotations R (n, 3, 3) and twists (n, 6) are those of n bodies; dt is the step
-        length.
+        """Return the contact points of all polytopes that can touch in a step of length dt.
+        They are computed from the poses and twists of n bodies at the start of the step: positions x (n, 3),
+        rotations R (n, 3, 3) and twists (n, 6).
         """
         x, R = np.vstack([x, np.zeros((1, 3))]), np.concatenate([R, np.eye(3)[None]])  # index -1 is the world
         V = np.vstack([twists, np.zeros((1, 6))])
@@ -160,7 +160,7 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
 
 
 def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bodies):
-    """Return contact points of pairs of polytopes that touch at a face of one of the two.
+    """Return contact points of polytope pairs that touch at a face of one polytope.
     This face belongs to the polytope with number k (0 or 1) of each pair, and `face` is its index. The
     opposite face is that of the other polytope whose normal is most nearly opposite.
     """

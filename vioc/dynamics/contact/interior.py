@@ -243,8 +243,9 @@ class InteriorPoint:
         return self.step.solve(self, x, u, t, dt, theta, guess)
 
     def solve_end(self, problem: EndProblem, lasting: bool = True) -> EndSolution:
-        """Solve the momentum balance at the start or the end of a step, from several guesses in turn.
-        If `lasting` is True, the first guess assumes that closed contacts stay closed.
+        """Solve the momentum balance at the start or the end of a step.
+        Several guesses are tried in turn. If `lasting` is True, the first guess assumes that closed contacts
+        stay closed.
 
         The first guess, if `lasting`, has the impulses of lasting contacts; the others are cold. If all fail,
         friction is bounded by previous impulses (`_relax`), then the barrier parameter decreases slowly
@@ -420,7 +421,9 @@ class _EndIteration:
         return float(np.linalg.norm(np.concatenate([speeds, rates]))), products
 
     def _direction(self, V, lam, y, kappa: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Newton steps of the velocities V and of the constraint impulses, for a barrier parameter."""
+        """Return the Newton steps of the velocities V and of the constraint impulses.
+        The steps lead towards complementarity products equal to the barrier parameter kappa.
+        """
         E, given = self._problem.end, self._problem.given
         F, rhs = E.newton(V, lam, y, *given, np.array([kappa, self._lag]))
         row = np.concatenate([1 / self._scales, np.ones(E.rows)])
@@ -496,7 +499,9 @@ class _EndIteration:
 
 
 class InteriorProgram(StepByStep):
-    """Evaluator of rollouts of a one-step map with contact, by the interior-point method in numpy."""
+    """Evaluator of rollouts of a one-step map with contact, by the interior-point method.
+    The method is implemented in numpy.
+    """
 
     def __init__(self, f: KernelMap, solver: InteriorPoint):
         super().__init__(f)

@@ -67,8 +67,9 @@ class ContactLaw:
 
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
         """Return initial values of the unknowns z of the contact law.
-        They satisfy the law approximately for the gap rate w[0], at least `speed`, the slip velocities w[1:] and
-        the barrier parameter kappa. The unknown speeds in z are scaled by `share`; so is w[0], but not w[1:].
+        They satisfy the law approximately for the gap rate w[0], at least `speed`, the slip velocities w[1:]
+        and the barrier parameter kappa. The unknown speeds in z are scaled by `share`; so is w[0], but not
+        w[1:].
         """
         s = ca.fmax(w[0], speed)
         return ca.vertcat(s, kappa * share / s)

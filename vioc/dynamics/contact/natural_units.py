@@ -45,9 +45,9 @@ class NaturalUnits:
 
 
 def units_of_touches(system: System, touches: Sequence[AnyTouch], length: float) -> np.ndarray:
-    """Return the natural units of the residuals of contacts and joint limits, m or rad.
-    The residuals, without complementarity, are speeds in these units. The contacts and limits are `touches`;
-    `length` is the natural length, m.
+    """Return the natural units of the residuals of contacts and joint limits.
+    The residuals are speeds, those of all contact equations except complementarity. Their unit of length is
+    1 rad for limits of angles, else the natural length `length`, m.
     """
     found: list[float] = []
     for touch in touches:

@@ -13,7 +13,9 @@ from vioc.maps.kernel import KernelMap
 
 
 class Rollouts(Program):
-    """Base class of objects that compute rollouts of one-step maps with contact, and independent steps."""
+    """Base class of objects that compute rollouts of one-step maps with contact.
+    They also compute single steps from several independent states.
+    """
 
     @abstractmethod
     def rollout(self, x, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:
@@ -46,7 +48,7 @@ class Rollouts(Program):
 
 
 class StepByStep(Rollouts):
-    """Base class of objects that compute a rollout one step, or a few steps, at a time.
+    """Base class of objects that compute a rollout one or a few steps at a time.
 
     Parameters
     ----------

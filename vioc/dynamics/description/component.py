@@ -64,7 +64,7 @@ def length() -> Any:
 
 
 def direction(default: Any = dataclasses.MISSING) -> Any:
-    """Declare a dataclass field that holds a direction: three numbers, not all zero, of any length."""
+    """Declare a dataclass field that holds a direction: a vector of any norm > 0."""
     return field(default=default, metadata={"kind": "direction"})
 
 
@@ -404,7 +404,9 @@ class Potential(Component):
     """Potential energy V(q), J, of a mechanism."""
 
     def energy(self, k: Any) -> Any:
-        """Return the potential energy, J, as a scalar expression; `k` is the mechanism's symbolic kinematics."""
+        """Return the potential energy, J, as a scalar expression.
+        The argument `k` is the symbolic kinematics of the mechanism.
+        """
         raise TypeError(f"{type(self).__name__} must define energy(k)")
 
 
@@ -412,7 +414,7 @@ class Force(Component):
     """Generalized force F(q, dq, u, t) that has no potential."""
 
     def generalized(self, k: Any) -> dict[str, Any]:
-        """Return the generalized force, N or N m, on each variable that the force acts on, by name.
+        """Return the generalized force, N or N m, on each variable on which it acts, by name.
         The argument `k` is the symbolic kinematics of the mechanism.
         """
         raise TypeError(f"{type(self).__name__} must define generalized(k)")
@@ -456,8 +458,6 @@ class Constraint(Component):
     def value(self, k: Any) -> Any:
         """Return the constraint value h(q) as a scalar CasADi expression.
         The argument `k` is the symbolic kinematics of the mechanism.
-
-        It is written in the kinematics `k`.
         """
         raise TypeError(f"{type(self).__name__} must define value(k)")
 
@@ -471,8 +471,6 @@ class VelocityConstraint(Constraint):
     def rate(self, k: Any) -> Any:
         """Return the constrained rate A(q) dq as a scalar CasADi expression.
         The argument `k` is the symbolic kinematics of the mechanism.
-
-        It is written in the kinematics `k`.
         """
         raise TypeError(f"{type(self).__name__} must define rate(k)")
 

@@ -64,7 +64,7 @@ class Terrain(Shape):
 
     @property
     def extent(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Ranges of x and of y, m, in which drawings show the terrain, each as (lowest, highest).
+        """Ranges (lowest, highest) of x and of y, m, in which drawings show the terrain.
 
         Sampled terrain is drawn over the range of its samples.
         """
