@@ -195,8 +195,8 @@ class Continuous:
         self, q: Any, v: Any = None, u: Any = None, *, t: Any = 0.0, kinematic: Any = None, by: str = ""
     ) -> Motion:
         """Return accelerations and constraint multipliers at a state and input.
-        They are those of [T] (29), (36). Letters in `by` select derivatives of both with respect to q, v, u or
-        the parameters p.
+        They are those of [T] (29), (36). Letters in `by` select derivatives with respect to q, v, u or the
+        parameters p.
 
         Parameters
         ----------

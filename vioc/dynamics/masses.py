@@ -157,8 +157,8 @@ def _why_indefinite(system: System, q: np.ndarray, parameters: Mapping[str, floa
 
 
 def _blamed(system: System, q: np.ndarray, parameters: Mapping[str, float], weakest: _Weakest) -> str:
-    """Return the names of bodies whose negative moments of inertia reduce an energy.
-    It is the kinetic energy of the motion `weakest`.
+    """Return text with the names of bodies whose negative moments of inertia matter.
+    They reduce the kinetic energy of the motion `weakest`.
     """
     energies = _rotational(system, q, parameters, weakest.rates)
     blamed = [i for i in sorted(energies, key=lambda i: energies[i]) if energies[i] < 0]

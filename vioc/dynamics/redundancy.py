@@ -98,8 +98,8 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
 def left_out(
     lag: Lagrangian, q: np.ndarray, within: float = NEGLIGIBLE, **parameters: float
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the rank of the constraint Jacobian at q, and redundant constraints.
-    The redundant constraints are names of those that follow from others.
+    """Return the rank of the constraint Jacobian at q, and names of redundant constraints.
+    A constraint is redundant if it follows from other constraints.
 
     The Jacobian is Dh(q) by the dynamic variables; its rows within the share `within` of the terms that
     cancel in h count as 0.
@@ -142,8 +142,8 @@ def _independent(J: np.ndarray) -> list[int]:
 
 
 def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
-    """Return a configuration that satisfies the constraints, near one of several guesses.
-    The guesses are tried in turn; the result is None if all fail.
+    """Find a configuration that satisfies the constraints, from several guesses in turn.
+    Return None if all guesses fail.
     """
     for guess in guesses:
         with contextlib.suppress(ValueError, np.linalg.LinAlgError):  # including NaN in h

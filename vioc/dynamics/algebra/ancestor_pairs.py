@@ -88,8 +88,8 @@ class AncestorPairs:
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> StepBlocks:
         """Return directional derivatives of second derivatives of the discrete Lagrangian.
-        The second derivatives are those with respect to q_k and q_k+1 at N steps, as functions of q and v, both
-        (N, nq). They are differentiated along the direction (dq, dv).
+        The second derivatives, with respect to q_k and q_k+1 at N steps, are functions of q and v, both (N, nq).
+        They are differentiated along the direction (dq, dv).
 
         They are directional derivatives of `blocks`. dq and dv are (N, nq).
         """
@@ -99,8 +99,8 @@ class AncestorPairs:
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return two matrices A and B with A B' = second derivatives, for each step.
-        The derivatives are those of the discrete Lagrangian with respect to q_k and q_k+1. A is (nq, rank), and
-        B is (4 nq, rank): A B' consists of four blocks (nq, nq).
+        The derivatives are those of the discrete Lagrangian with respect to q_k and q_k+1. A is (nq, rank), B is
+        (4 nq, rank): A B' consists of four blocks (nq, nq).
 
         The product is valid for pairs of a link and its ancestor; other second derivatives are 0 (`masks`).
         """
@@ -138,7 +138,7 @@ class AncestorPairs:
 
     def _varied(self) -> ca.Function:
         """Make the CasADi function of the matrices A and B in `factors_along`, for one step.
-        Their product A B' consists of directional derivatives of the discrete Lagrangian's second derivatives.
+        Their product A B' consists of directional derivatives of second derivatives of the discrete Lagrangian.
 
         The derivative of a product is again one product: (X' Y)' = [X; dX]' [dY; Y].
         """

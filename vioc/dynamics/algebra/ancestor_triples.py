@@ -67,7 +67,7 @@ class AncestorTriples:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of one step's nonzero third derivatives in their full tensor, and indices.
+        """Positions of a step's nonzero third derivatives in their full tensor, and indices.
         The index of a derivative is its position in the flattened result of `values` for this step.
 
         Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). An index is that into
@@ -137,7 +137,7 @@ class AncestorTriples:
     @cached_property
     def _function(self) -> ca.Function:
         """CasADi function from (q, v, parameters) to quantities of each link.
-        The quantities are twists, momentum, composite inertia and the vector of gravity, all in the same axes.
+        The quantities are twists, momentum, composite inertia and the vector of gravity, in common axes.
 
         It returns S, ad(V) S, momentum, composite inertia (6 x 6) and gravity, in common axes.
         """

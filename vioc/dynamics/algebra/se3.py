@@ -109,7 +109,7 @@ def logarithm(R: Matrix, p: Vector) -> Twist:
 
 @vec.inlined
 def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
-    """Return dlog_X^T P, with the inverse tangent map dlog_X of the exponential of SE(3).
+    """Return dlog_X^T P, where dlog_X is the inverse tangent map of exp on SE(3).
     X is a twist and P = (f, tau) a momentum. If `sign` is -1, dlog_{-X} takes the place of dlog_X.
 
     The result is dlog_X^T P; with sign -1 it is dlog_{-X}^T P = Ad_{exp X}^T dlog_X^T P. It is the

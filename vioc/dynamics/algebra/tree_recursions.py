@@ -78,7 +78,7 @@ class Link:
 
 
 def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[int, Matrix, Vector]]]:
-    """Return the links of a system, and for every frame its link and its pose in the link.
+    """Return the links of a system, and each frame's link with the frame's pose in it.
     The link of a frame is the rigid body to which the frame belongs.
 
     `number` converts a description's number to a float or a symbol. A node that no variable moves
@@ -309,9 +309,9 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Return second derivatives of the Lagrangian for the joints of a link and an ancestor.
-    Return also three wrenches F, y, z of the link, transformed from the ancestor's axes to those of the
-    ancestor's parent.
+    """Return second derivatives of the Lagrangian for the joints of two links.
+    The links are a link and one of its ancestors. Return also three wrenches F, y, z of the link, transformed
+    from the ancestor's axes to those of the ancestor's parent.
 
     The derivatives are the products S.F, Sd.F, S.y, Sd.y + S.z.
     """

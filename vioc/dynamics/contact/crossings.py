@@ -196,7 +196,8 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
 def crossed_grounds(
     f: SmoothedMap, run: Trajectory, motions: Callable[..., np.ndarray], between: Callable[..., np.ndarray]
 ) -> Iterator[Crossing]:
-    """Yield the contacts that the ground or a terrain penetrates deeply within a step.
+    """Yield the contacts of bodies that penetrate the ground or a terrain within a step.
+    Only penetrations deeper than a tolerance count.
 
     Only steps in which a coordinate changes by more than `FAR` are tested. `motions` returns the largest
     change in each step (N,), rad or natural lengths, and `between` states on the way between two samples.

@@ -499,7 +499,7 @@ class _EndIteration:
 
 
 class InteriorProgram(StepByStep):
-    """Evaluator of rollouts of a one-step map with contact, by the interior-point method.
+    """Evaluator of rollouts of a one-step map with contact, by an interior-point method.
     The method is implemented in numpy.
     """
 

@@ -414,8 +414,9 @@ class Force(Component):
     """Generalized force F(q, dq, u, t) that has no potential."""
 
     def generalized(self, k: Any) -> dict[str, Any]:
-        """Return the generalized force, N or N m, on each variable on which it acts, by name.
-        The argument `k` is the symbolic kinematics of the mechanism.
+        """Return the generalized force, N or N m, on each variable, as a dict by name.
+        It contains only variables on which this force acts. The argument `k` is the symbolic kinematics of the
+        mechanism.
         """
         raise TypeError(f"{type(self).__name__} must define generalized(k)")
 

@@ -106,7 +106,7 @@ def _on_flat(body: OrientedBox | PosedHull, ball: RoundedSegment) -> Met:
 
 
 def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any]:
-    """Return three signed distances of a point from a box, their largest and their median.
+    """Return three distances of a point from a box, their largest and their median.
     There is one for each axis of the box: the distance from the plane of the nearer of the two faces
     perpendicular to the axis. It is negative if the point is between the planes of these faces.
     """
