@@ -35,8 +35,8 @@ CHARTS = tuple("".join(p) for p in itertools.permutations("xyz"))
 
 @dataclass(frozen=True)
 class Chart:
-    """Euler-angle chart of a free rotation: three consecutive rotating frames.
-    Each of the frames is rotated by one variable.
+    """Euler-angle chart of a free rotation.
+    It consists of three consecutive frames, each of which one variable rotates about an axis.
 
     Attributes
     ----------
@@ -90,8 +90,8 @@ class Chart:
 
 
 def charts(system: System) -> tuple[Chart, ...]:
-    """Find the free rotations of a system: three consecutive rotating frames.
-    Each of the frames is rotated by one dynamic variable.
+    """Find the free rotations of a system and their Euler-angle charts.
+    A free rotation consists of three consecutive frames, each rotated by one dynamic variable.
 
     Dynamic variables rotate them. The first two carry nothing else (no mass, no other child), so that only
     the product of the three matters.

@@ -88,8 +88,8 @@ class AncestorPairs:
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> StepBlocks:
         """Return directional derivatives of second derivatives of the discrete Lagrangian.
-        The second derivatives, with respect to q_k and q_k+1 at N steps, are functions of q and v, both (N, nq).
-        They are differentiated along the direction (dq, dv).
+        The second derivatives are those with respect to q_k and q_k+1 at N steps. They are differentiated as
+        functions of q and v, both (N, nq), along the direction (dq, dv).
 
         They are directional derivatives of `blocks`. dq and dv are (N, nq).
         """
@@ -98,9 +98,9 @@ class AncestorPairs:
     def factors(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two matrices A and B with A B' = second derivatives, for each step.
-        The derivatives are those of the discrete Lagrangian with respect to q_k and q_k+1. A is (nq, rank), B is
-        (4 nq, rank): A B' consists of four blocks (nq, nq).
+        """Return two matrices A and B for each step, which contain second derivatives.
+        The four blocks (nq, nq) of A B' are second derivatives of the discrete Lagrangian with respect to q_k and
+        q_k+1. A is (nq, rank), B is (4 nq, rank).
 
         The product is valid for pairs of a link and its ancestor; other second derivatives are 0 (`masks`).
         """
@@ -109,8 +109,9 @@ class AncestorPairs:
     def factors_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two matrices A and B with A B' = directional derivatives, for each step.
-        They are the derivatives along the direction (dq, dv) of the discrete Lagrangian's second derivatives.
+        """Return two matrices A and B for each step, which contain directional derivatives.
+        The blocks (nq, nq) of A B' are the derivatives along the direction (dq, dv) of second derivatives of the
+        discrete Lagrangian.
 
         The shapes and the meaning of the product are those of `factors`.
         """
@@ -138,7 +139,7 @@ class AncestorPairs:
 
     def _varied(self) -> ca.Function:
         """Make the CasADi function of the matrices A and B in `factors_along`, for one step.
-        Their product A B' consists of directional derivatives of second derivatives of the discrete Lagrangian.
+        The product A B' has directional derivatives of the discrete Lagrangian's second derivatives.
 
         The derivative of a product is again one product: (X' Y)' = [X; dX]' [dY; Y].
         """
@@ -232,8 +233,8 @@ def _columns(
 
 def _weights(a: float, h: Any) -> tuple[Any, ...]:
     """Return coefficients of a link's wrenches in the second derivatives D12, D11, D22.
-    They are second derivatives of the discrete Lagrangian, which evaluates the Lagrangian at the fraction `a`
-    of a step of length h. Three wrenches of each link contribute to them.
+    They are derivatives of the discrete Lagrangian, which evaluates the Lagrangian at the fraction `a` of a
+    step of length h. Three wrenches of each link contribute to them.
 
     A link's wrenches are F, y, z, and the derivatives D12, D11, D22 consist of K = Sd.y + S.z, C = Sd.F below
     and S.y above the diagonal, and M = S.F. D12 has weights above and below the diagonal.

@@ -71,7 +71,7 @@ NO_BLOCKS = SpatialMatrix(*[vec.NOTHING] * 4)
 
 class LinkJoint(NamedTuple):
     """Joint of a link: parent link, row of the joint's unknown, and twist of the joint.
-    The row is that in a linear system M x = b, such as that with the mass matrix M.
+    The row is that in a linear system, such as the system M x = b with the mass matrix M.
 
     Attributes
     ----------
@@ -373,7 +373,7 @@ def _handed(phi: SpatialMatrix, X: Place, Y: Place, above: SpatialMatrix) -> Spa
 
 
 def _between(X: Place, Y: Place, phi: SpatialMatrix) -> SpatialMatrix:
-    """Transform a spatial matrix from a link to its parent: Ad(Y)^-T phi Ad(X)^-1.
+    """Transform a spatial matrix to the axes of the parent link: Ad(Y)^-T phi Ad(X)^-1.
     X and Y are the poses of the link in its parent that transform twists and wrenches.
     """
     back = vec.transpose(X[0])

@@ -65,8 +65,8 @@ class Cone:
 
     @property
     def centers(self) -> tuple[float, ...]:
-        """Values of the complementarity products at the solution.
-        They are multiples of the barrier parameter, by which they are divided here.
+        """Values of the complementarity products at the solution, as factors.
+        The products are these factors times the barrier parameter.
         """
         return (1.0,) * (len(self.positive) // 2)
 

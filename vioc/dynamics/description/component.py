@@ -415,7 +415,7 @@ class Force(Component):
 
     def generalized(self, k: Any) -> dict[str, Any]:
         """Return the generalized force, N or N m, on each variable, as a dict by name.
-        It contains only variables on which this force acts. The argument `k` is the symbolic kinematics of the
+        It has only variables on which this force acts. The argument `k` is the symbolic kinematics of the
         mechanism.
         """
         raise TypeError(f"{type(self).__name__} must define generalized(k)")
