@@ -99,8 +99,8 @@ class AncestorPairs:
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return two matrices A and B for each step, which contain second derivatives.
-        The four blocks (nq, nq) of A B' are second derivatives of the discrete Lagrangian with respect to q_k and
-        q_k+1. A is (nq, rank), B is (4 nq, rank).
+        The four blocks (nq, nq) of A B' are second derivatives of the discrete Lagrangian with respect to q_k
+        and q_k+1. A is (nq, rank), B is (4 nq, rank).
 
         The product is valid for pairs of a link and its ancestor; other second derivatives are 0 (`masks`).
         """
@@ -110,7 +110,7 @@ class AncestorPairs:
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return two matrices A and B for each step, which contain directional derivatives.
-        The blocks (nq, nq) of A B' are the derivatives along the direction (dq, dv) of second derivatives of the
+        The blocks (nq, nq) of A B' are derivatives, along the direction (dq, dv), of second derivatives of the
         discrete Lagrangian.
 
         The shapes and the meaning of the product are those of `factors`.
