@@ -110,8 +110,8 @@ class AncestorPairs:
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return two matrices A and B for each step, which contain directional derivatives.
-        The blocks (nq, nq) of A B' are derivatives, along the direction (dq, dv), of second derivatives of the
-        discrete Lagrangian.
+        The blocks (nq, nq) of A B' are derivatives, along the direction (dq, dv), of second derivatives of
+        the discrete Lagrangian.
 
         The shapes and the meaning of the product are those of `factors`.
         """
