@@ -35,7 +35,8 @@ CHARTS = tuple("".join(p) for p in itertools.permutations("xyz"))
 
 @dataclass(frozen=True)
 class Chart:
-    """Euler-angle chart of a free rotation, which consists of three consecutive frames that rotate.
+    """Euler-angle chart of a free rotation.
+    It consists of three consecutive frames, each of which one variable rotates about an axis.
 
     Attributes
     ----------
@@ -51,7 +52,9 @@ class Chart:
     axes: str
 
     def distance(self, middle: np.ndarray) -> np.ndarray:
-        """Return how far the middle angle is from the chart's singularity, as a number in [0, 1]."""
+        """Return the distance of the middle Euler angle from the chart's singularity.
+        It is 0 at the singularity, and 1 at a quarter turn from it.
+        """
         return np.abs(np.sin(middle) if self.axes[0] == self.axes[2] else np.cos(middle))
 
     def rotation(self, angles: np.ndarray) -> np.ndarray:
@@ -87,7 +90,8 @@ class Chart:
 
 
 def charts(system: System) -> tuple[Chart, ...]:
-    """Find the free rotations of a system: three consecutive frames that rotate.
+    """Find the free rotations of a system and their Euler-angle charts.
+    A free rotation consists of three consecutive frames, each rotated by one dynamic variable.
 
     Dynamic variables rotate them. The first two carry nothing else (no mass, no other child), so that only
     the product of the three matters.
@@ -134,7 +138,9 @@ def warn_near_singularity(trajectory: Trajectory, found: tuple[Chart, ...]) -> N
 
 
 def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple[MidpointVI, np.ndarray]:
-    """Return a map and a state of the same mechanism with another order of rotation axes in one chart.
+    """Change the rotation axes of one Euler-angle chart.
+    Return a one-step map of the same mechanism with the new chart, and its state, which has the same
+    attitude and velocities as x.
 
     The three variables keep their names. Attitude and velocities are the same; momenta are covectors,
     p' = (W^-1 W')' p, so that p . dq, energy and every conserved momentum are the same up to rounding.
@@ -308,7 +314,9 @@ def _regular_steps(f: MidpointVI, run: Trajectory) -> int:
 
 
 def _regular(f: MidpointVI, x: np.ndarray) -> tuple[MidpointVI, np.ndarray]:
-    """Replace each Euler-angle chart near its singularity by a better one; return the map and the state."""
+    """Replace Euler-angle charts near their singularity by charts with other axes.
+    Return the new map of the mechanism, and the state that corresponds to x in the new charts.
+    """
     for chart in charts(f.system):
         angles = x[[f.system.dynamic.index(name) for name in chart.variables]]
         if chart.distance(angles[1]) >= SWITCH:
@@ -334,7 +342,7 @@ def _angles(axes: str, R: np.ndarray) -> np.ndarray:
 
 
 def _joined(first: Trajectory, second: Trajectory) -> Trajectory:
-    """Join two trajectories of one map, of which the second starts in the last state of the first."""
+    """Join two trajectories of one map; the second starts where the first ends."""
     return replace(
         first,
         t=np.concatenate([first.t, second.t[1:]]),

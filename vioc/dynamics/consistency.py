@@ -144,9 +144,9 @@ def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tupl
 
 
 def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters: float) -> np.ndarray:
-    """Return the constraint Jacobian Dh(q), (m, nd), with some rows set to zero.
-    A row is set to zero if it is negligible: the magnitude of each entry is at most `share` times the
-    magnitude of the terms that cancel in the entry.
+    """Return the constraint Jacobian Dh(q), (m, nd), with negligible rows set to zero.
+    A row is negligible if the magnitudes of all entries are at most `share` times those of the terms that
+    are summed in the constraint (`Lagrangian.constraint_sizes`).
 
     The derivatives are by the dynamic variables.
     """

@@ -171,7 +171,8 @@ class Continuous:
 
     @cached_property
     def independence(self) -> ca.SX:
-        """Measure (m,) of how independent each constraint is of the others; 0 for a dependent constraint.
+        """Measures (m,) of the linear independence of each constraint from the others.
+        A measure is 0 for a dependent constraint.
 
         It is at most about 1.
 
@@ -193,7 +194,9 @@ class Continuous:
     def forward(
         self, q: Any, v: Any = None, u: Any = None, *, t: Any = 0.0, kinematic: Any = None, by: str = ""
     ) -> Motion:
-        """Return the accelerations and constraint multipliers at a state under an input ([T] (29), (36)).
+        """Return accelerations and constraint multipliers at a state and input.
+        They are those of [T] (29), (36). Letters in `by` select derivatives with respect to q, v, u or the
+        parameters p.
 
         Parameters
         ----------
@@ -226,8 +229,9 @@ class Continuous:
     def inverse(
         self, q: Any, v: Any, a: Any, u: Any = None, multipliers: Any = None, *, t: Any = 0.0, by: str = ""
     ) -> np.ndarray:
-        """Return the additional generalized force (nq,) that a motion with given accelerations requires.
-        The modeled forces, and the constraint forces of given multipliers, are not part of the result.
+        """Return the generalized force (nq,) that must be added for the accelerations a.
+        The forces of the model at the inputs u, and the constraint forces of given `multipliers`, act in
+        addition.
 
         It is d/dt L_v - L_q - F(q, v, u, t) - Dh' lambda_c ([T] (28), (36a)): zero for dynamic variables
         if ``a, multipliers = forward(q, v, u)``, and the driving force for kinematic ones.

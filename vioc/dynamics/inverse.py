@@ -172,7 +172,8 @@ def _solved(A: ca.SX, mu: ca.SX, b: ca.SX) -> ca.SX:
 
 
 def targets_of(targets: Mapping[str, Any]) -> tuple[list[tuple[str, bool]], np.ndarray, bool]:
-    """Convert the targets of frames (poses or positions) from a dict by frame to lists and an array.
+    """Convert a dict of target poses or positions to a list of frames and an array.
+    The keys of the dict are names of frames.
 
     Return the frames with a flag for rotations, the target values as rows (N, nt), and a flag for a single
     target.

@@ -109,7 +109,7 @@ class TermGraph(ABC):
         return ca.vertcat(top, ca.SX(np.array([[0.0, 0.0, 0.0, 1.0]])))
 
     def masses(self) -> Iterator[tuple[Any, ca.SX]]:
-        """Yield each mass of the mechanism, with the world position of its centre."""
+        """Yield each mass of the mechanism, with the world position of its centre of mass."""
         for i, node in enumerate(self.system.nodes):
             if node.frame.mass is not None:
                 R, p = self.node_pose(i)
@@ -230,7 +230,8 @@ class Kinematics:
         return self.pose(frame, q, order)[:3, 3]
 
     def body_velocity(self, frame: str, q: Any, v: Any, by: str = "") -> np.ndarray:
-        """Return the body velocity (6,) of a frame, linear part first, or its derivatives ([T] (5)-(10)).
+        """Return the body velocity (6,) of a frame, linear part first, or its derivatives.
+        Each letter ``q`` or ``v`` in `by` adds a derivative with respect to this argument ([T] (5)-(10)).
 
         Parameters
         ----------
@@ -306,7 +307,8 @@ class Kinematics:
         seed: int = 0,
         **options: Any,
     ) -> np.ndarray:
-        """Find several configurations (k, nq) that reach one target, from many initial guesses.
+        """Find several configurations (k, nq) that reach one set of targets.
+        The search starts from many initial guesses.
 
         They are sorted by their distance from the first seed.
 

@@ -154,17 +154,18 @@ class Lagrangian:
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Magnitudes (m, 2) of the terms that cancel in the m constraints.
-        Rounding errors are estimated from them. The first column is for the constraint values h(q), the
-        second for the derivatives of h with respect to positions.
+        """Scales (m, 2) of the rounding errors of m constraints.
+        The rounding error is a few machine epsilons times the scale. The first column is for the constraint
+        values h(q) and their derivatives with respect to angles, the second for those with respect to
+        translations.
         """
         return constraint_sizes(self.graph, self._kept.values())
 
     @cached_property
     def directions(self) -> ca.SX:
         """Constraint Jacobian (m, nd), with negligible rows set to 0.
-        The derivatives are with respect to the nd dynamic variables. A row is negligible if all its entries
-        are as small as rounding errors.
+        The derivatives are with respect to the nd dynamic variables. A row is negligible if it consists of
+        rounding errors only.
         """
         along = [int(n not in self.system.angles) for n in self.system.dynamic]
         J = ca.densify(self.Dh[:, : self.nd])
@@ -318,7 +319,8 @@ class Lagrangian:
 
     @cached_property
     def depths(self) -> int:
-        """Sum of the squared depths of all links in the tree, a measure of the cost of factorizing M.
+        """Sum of the squared depths of all links in the tree.
+        It measures the cost of factorizing the mass matrix.
 
         The depth of a link is the number of dynamic variables from the root to the link.
         """
@@ -446,7 +448,8 @@ class Lagrangian:
         return np.linalg.pinv(self.mobility(frame, q, **parameters), rcond=1e-13, hermitian=True)
 
     def mobility(self, frame: str, q: Any, **parameters: float) -> np.ndarray:
-        """Return the mobility J M^-1 J' (6, 6) of a frame, which maps a wrench on it to its acceleration.
+        """Return the mobility J M^-1 J' (6, 6) of a frame.
+        It maps a wrench on the frame to the acceleration of the frame that the wrench causes.
 
         It is in the frame's axes, for motions that the constraints allow. It is regular at every
         configuration.
@@ -495,15 +498,16 @@ class Lagrangian:
         return self._value("Dh", q, None, parameters)
 
     def constraint_sizes(self, q: Any, **parameters: float) -> np.ndarray:
-        """Return the magnitudes (m, 2) of the terms that cancel in the m constraints.
-        Rounding errors are estimated from them. The first column is for the constraint values h(q), the
-        second for the derivatives of h with respect to positions.
+        """Return scales (m, 2) of the rounding errors of m constraints.
+        The rounding error is a few machine epsilons times the scale. The first column is for the constraint
+        values h(q) and their derivatives with respect to angles, the second for those with respect to
+        translations.
         """
         return self._value("sizes", q, None, parameters)
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
         """Return the constraint Jacobian (m, nd), with negligible rows set to 0.
-        The derivatives are with respect to the nd dynamic variables. A row is negligible if all its entries
-        are as small as rounding errors.
+        The derivatives are with respect to the nd dynamic variables. A row is negligible if it consists of
+        rounding errors only.
         """
         return self._value("directions", q, None, parameters)

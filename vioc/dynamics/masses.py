@@ -83,8 +83,8 @@ def check_mass_matrix(system: System) -> None:
 
 def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nearly: bool = False) -> str:
     """Return an error message if the mass matrix at q is not positive definite.
-    If `nearly` is True, return a message also if negative moments of inertia reduce the kinetic energy of a
-    motion by more than half. Otherwise, return "".
+    Otherwise return "". If `nearly` is True, return a message also if negative moments of inertia are about
+    to make it indefinite: they reduce the kinetic energy of some motion by more than half.
 
     The message names the responsible bodies: the cause can only be physically impossible inertias, which
     files may contain. The motion is along the eigenvector of the smallest eigenvalue.
@@ -127,7 +127,8 @@ def _numbers(system: System, parameters: Mapping[str, float]) -> tuple[list[recu
 
 
 class _Weakest(NamedTuple):
-    """Smallest eigenvalue of the mass matrix, scaled to a unit diagonal, with its eigenvector.
+    """Smallest eigenvalue of the mass matrix, after scaling to a unit diagonal.
+    It comes with the velocities along the eigenvector and the names of the variables that move.
 
     The motion has rates (nd,) along the eigenvector, and names of the variables that move.
     """
@@ -156,7 +157,9 @@ def _why_indefinite(system: System, q: np.ndarray, parameters: Mapping[str, floa
 
 
 def _blamed(system: System, q: np.ndarray, parameters: Mapping[str, float], weakest: _Weakest) -> str:
-    """Name the bodies whose negative moments of inertia reduce the kinetic energy of a motion."""
+    """Return text with the names of bodies whose negative moments of inertia matter.
+    They reduce the kinetic energy of the motion `weakest`.
+    """
     energies = _rotational(system, q, parameters, weakest.rates)
     blamed = [i for i in sorted(energies, key=lambda i: energies[i]) if energies[i] < 0]
     named = "; ".join(f"{system.nodes[i].frame.label()} ({system.negative[i]})" for i in blamed)

@@ -29,7 +29,7 @@ BRANCHES = 24  # random positions from which other branches are searched
 
 
 def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the names of the constraints that an integration step does not impose.
+    """Return the names of the constraints that integration steps omit as redundant.
     They are the constraints `named`, or all redundant constraints if `named` is None.
 
     The redundant constraints are determined from the constraint Jacobian, with a warning.
@@ -98,7 +98,8 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
 def left_out(
     lag: Lagrangian, q: np.ndarray, within: float = NEGLIGIBLE, **parameters: float
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the rank of the constraint Jacobian at q, and the names of constraints that others imply.
+    """Return the rank of the constraint Jacobian at q, and names of redundant constraints.
+    A constraint is redundant if it follows from other constraints.
 
     The Jacobian is Dh(q) by the dynamic variables; its rows within the share `within` of the terms that
     cancel in h count as 0.
@@ -111,7 +112,7 @@ def left_out(
 
 
 def _units(lag: Lagrangian) -> np.ndarray:
-    """Return a scale for each variable (nq,): 1 rad for an angle, the mechanism's length for a translation.
+    """Return scales of the variables (nq,): 1 rad for angles, else a typical length.
 
     It is 1 rad, or the mechanism's length if > 0, else 1 m.
     """
@@ -141,8 +142,8 @@ def _independent(J: np.ndarray) -> list[int]:
 
 
 def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
-    """Find a configuration that satisfies the constraints, from the first guess that leads to one.
-    Return None if no guess does.
+    """Find a configuration that satisfies the constraints, from several guesses in turn.
+    Return None if all guesses fail.
     """
     for guess in guesses:
         with contextlib.suppress(ValueError, np.linalg.LinAlgError):  # including NaN in h
@@ -151,8 +152,10 @@ def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
 
 
 def least_norm(kept: ca.SX, left_out: ca.SX, impulses: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """Return impulses (r,) and (d,) of the kept and the omitted constraints, with the least norm.
-    Together they have the same effect as the given `impulses` of the kept constraints alone.
+    """Distribute constraint impulses over redundant constraints with the least norm.
+    The `impulses` are those of the independent constraints, whose Jacobian is `kept`. The results are the
+    impulses of these constraints and of the redundant ones, whose Jacobian is `left_out`. They have the same
+    total effect as `impulses`.
 
     Kept constraints have the Jacobian (r, n), omitted ones (d, n). With J_d = T J_s the result is lambda_d =
     (1 + T T')^-1 T lambda and lambda_s = lambda - T' lambda_d.

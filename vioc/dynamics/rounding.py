@@ -1,4 +1,4 @@
-"""Magnitudes of terms that cancel in constraints, to estimate rounding errors.
+"""Scales of the rounding errors of constraints and of their derivatives.
 
 Maths: docs/maths/midpoint.md, "Redundant constraints".
 """
@@ -37,8 +37,8 @@ class _Displaced(FrameGraph):
 
 
 def reaches(graph: FrameGraph) -> list[Any]:
-    """Return for every frame the length of its path from the world, m, in the 1-norm.
-    The path consists of the vectors between the origins of consecutive frames.
+    """Return, for every frame, the length, m, of the chain of frames from the world.
+    It is the sum of the 1-norms of the vectors between the origins of consecutive frames.
     """
     lengths: list[Any] = []
     for i, node in enumerate(graph.system.nodes):
@@ -48,9 +48,10 @@ def reaches(graph: FrameGraph) -> list[Any]:
 
 
 def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca.SX:
-    """Return the magnitudes (m, 2) of the terms that cancel in constraints.
-    They are the scales of the rounding errors: in the first column those of the constraint values, in the
-    second those of the constraint Jacobian.
+    """Return scales (m, 2) of the rounding errors of m constraints.
+    The rounding error is a few machine epsilons times the scale. The first column is for the constraint
+    values h(q) and their derivatives with respect to angles, the second for those with respect to
+    translations.
 
     The result is (m, 2). The first column, in the units of h, is sum |dh/dp| r + |dh/de| over the frames of
     h, where p is a frame's position, r its reach and e rotates it; the rounding error of h is a few machine

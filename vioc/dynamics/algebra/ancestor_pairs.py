@@ -1,4 +1,4 @@
-"""Second derivatives of a discrete Lagrangian, computed from a twist and wrenches of each link.
+"""Second derivatives of a discrete Lagrangian, as products of twists and wrenches.
 
 Only a link and its ancestors are coupled, and every coupling is the product of a twist of one and a wrench
 of the other (`tree_recursions.second_derivatives`). In axes that all links share, the blocks D_a D_b L_d of a
@@ -28,7 +28,9 @@ Wrench = tuple[Vector, Vector]
 
 @dataclass(frozen=True)
 class StepBlocks:
-    """Second derivatives of the discrete Lagrangian L_d(q_k, q_k+1) at N steps, each (N, nq, nq).
+    """Second derivatives of a discrete Lagrangian L_d(q_k, q_k+1), for N steps.
+    Each field is an array (N, nq, nq). D11 and D22 are derivatives with respect to q_k and to q_k+1 alone,
+    D12 is the mixed derivative.
 
     D1 and D2 are derivatives by q_k and q_k+1; D2 D1 is the transpose of D1 D2. L_d contains T - V_gravity
     alone.
@@ -59,11 +61,9 @@ class AncestorPairs:
 
     @cached_property
     def masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Two masks (nq, nq) of the pairs of a variable and a link that it moves.
-        An entry is 1 if the variable of its row moves the link of the variable of its column.
-
-        An entry is 1 if the row's variable is an ancestor of the column's. The diagonal is 1 in the first
-        mask and 0 in the second.
+        """Two masks (nq, nq) for pairs of configuration variables.
+        Entry (i, j) is 1 if the variable q_i moves the link that q_j moves, else 0. The diagonal is 1 in the
+        first mask and 0 in the second.
         """
         links = self._lagrangian.first.links
         mask = np.zeros((self._lagrangian.nq, self._lagrangian.nq))
@@ -74,9 +74,9 @@ class AncestorPairs:
         return mask, mask * (1 - np.eye(len(mask)))
 
     def blocks(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> StepBlocks:
-        """Return the second derivatives of the discrete Lagrangian at each step.
-
-        Arguments are midpoints q (N, nq), velocities v (N, nq), step lengths h (N,) and parameters theta.
+        """Return second derivatives of the discrete Lagrangian L_d(q_k, q_k+1), for N steps.
+        The arguments are the configurations q (N, nq) and velocities v (N, nq) at which the Lagrangian is
+        evaluated, the step lengths h (N,) and the parameters theta.
         """
         blocks = self._products(self._vectors, [q, v, h[:, None], theta])
         if self._lagrangian.system.kinetic:
@@ -87,7 +87,9 @@ class AncestorPairs:
     def blocks_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> StepBlocks:
-        """Return derivatives of the discrete Lagrangian's second derivatives along a direction (dq, dv).
+        """Return directional derivatives of second derivatives of the discrete Lagrangian.
+        The second derivatives are those with respect to q_k and q_k+1 at N steps. They are differentiated as
+        functions of q and v, both (N, nq), along the direction (dq, dv).
 
         They are directional derivatives of `blocks`. dq and dv are (N, nq).
         """
@@ -96,9 +98,9 @@ class AncestorPairs:
     def factors(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two factors of second derivatives of the discrete Lagrangian.
-        At each step the factors are matrices A, (nq, rank), and B, (4 nq, rank). The four blocks (nq, nq) of
-        A B' contain the second derivatives.
+        """Return two matrices A and B for each step, which contain second derivatives.
+        The four blocks (nq, nq) of A B' are second derivatives of the discrete Lagrangian with respect to q_k
+        and q_k+1. A is (nq, rank), B is (4 nq, rank).
 
         The product is valid for pairs of a link and its ancestor; other second derivatives are 0 (`masks`).
         """
@@ -107,9 +109,9 @@ class AncestorPairs:
     def factors_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two factors of the directional derivatives of second derivatives.
-        At each step the factors are matrices A and B, whose product A B' contains the derivatives, along (dq,
-        dv), of the discrete Lagrangian's second derivatives.
+        """Return two matrices A and B for each step, which contain directional derivatives.
+        The blocks (nq, nq) of A B' are derivatives, along the direction (dq, dv), of second derivatives of
+        the discrete Lagrangian.
 
         The shapes and the meaning of the product are those of `factors`.
         """
@@ -136,7 +138,8 @@ class AncestorPairs:
         return StepBlocks(symmetric(first), D12, symmetric(second))
 
     def _varied(self) -> ca.Function:
-        """Make the CasADi function of the directional derivatives of the low-rank factors (see `factors`).
+        """Make the CasADi function of the matrices A and B in `factors_along`, for one step.
+        The product A B' has directional derivatives of the discrete Lagrangian's second derivatives.
 
         The derivative of a product is again one product: (X' Y)' = [X; dX]' [dY; Y].
         """
@@ -151,7 +154,9 @@ class AncestorPairs:
 
     @cached_property
     def _function(self) -> ca.Function:
-        """CasADi function from (q, v, h, parameters) to the low-rank factors of the second derivatives.
+        """CasADi function of the matrices A and B in `factors`, for one step.
+        Their product A B' consists of second derivatives of the discrete Lagrangian. The arguments are the
+        configuration q, the velocity v, the step length h and the parameters.
 
         The wrenches are those of D12, D11 and D22. Those of D12 above the diagonal precede those below.
         """
@@ -207,9 +212,9 @@ def _columns(
     momentum: Wrench,
     weights: tuple[Any, ...],
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return five columns (12,) of one link, which define second derivatives.
-    The first column has twists of the link's joint, the other four have wrenches. Scalar products of twists
-    and wrenches of links are second derivatives of the discrete Lagrangian.
+    """Return one twist column and four wrench columns (12,) of a link.
+    The scalar product of the twist column of one link and a wrench column of another link is a second
+    derivative of the discrete Lagrangian.
 
     They are [Sd; S], with the joint's twist S and Sd = ad(V) S, and the wrenches of D12, D11, D22, all in
     world axes. The column of D12 above the diagonal precedes the one below.
@@ -227,8 +232,9 @@ def _columns(
 
 
 def _weights(a: float, h: Any) -> tuple[Any, ...]:
-    """Return the coefficients of a link's wrenches in second derivatives of the discrete Lagrangian.
-    The Lagrangian is sampled at the fraction `a` of a step of length h.
+    """Return coefficients of a link's wrenches in the second derivatives D12, D11, D22.
+    They are derivatives of the discrete Lagrangian, which evaluates the Lagrangian at the fraction `a` of a
+    step of length h. Three wrenches of each link contribute to them.
 
     A link's wrenches are F, y, z, and the derivatives D12, D11, D22 consist of K = Sd.y + S.z, C = Sd.F below
     and S.y above the diagonal, and M = S.F. D12 has weights above and below the diagonal.

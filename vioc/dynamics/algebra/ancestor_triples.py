@@ -67,11 +67,11 @@ class AncestorTriples:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of the nonzero third derivatives in the full tensor, and their sources.
-        A source is the index of the same derivative in the array that `values` returns.
+        """Positions of a step's nonzero third derivatives in their full tensor, and indices.
+        The index of a derivative is its position in the flattened result of `values` for this step.
 
-        Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). A source is an index into a
-        flattened (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.
+        Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). An index is that into
+        the flattened (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.
         """
         b, c, a, pair = self._lists
         links = self._lagrangian.first.links
@@ -87,10 +87,11 @@ class AncestorTriples:
         return positions, np.concatenate(sources)[first]
 
     def values(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """Return third derivatives of the discrete Lagrangian for all triples of variables on one branch.
+        """Return third derivatives of the discrete Lagrangian L_d(q_k, q_k+1), for N steps.
+        They are computed for all triples of variables on one branch of the tree of links. The arguments q, v
+        (N, nq) are configurations and velocities, h (N,) step lengths and theta parameters.
 
         They are D_e D_f D_g L_d (N, 8, triples), where triples are (top, middle, bottom) with ends (e, f, g).
-        Arguments are midpoints q (N, nq), velocities v (N, nq), step lengths h (N,).
         """
         n, links = len(q), len(self._lagrangian.first.links)
         b, c, a, pair = self._lists
@@ -121,9 +122,9 @@ class AncestorTriples:
         return self._weights(h) @ np.stack(parts, axis=1)
 
     def _weights(self, h: np.ndarray) -> np.ndarray:
-        """Return matrices (N, 8, 6) that convert third derivatives at each of N steps.
-        They convert third derivatives of the Lagrangian with respect to q and v to those of the discrete
-        Lagrangian with respect to q_k and q_k+1. The step lengths are h (N,).
+        """Return a matrix (8, 6) that transforms third derivatives, for each of N steps.
+        It transforms those of the Lagrangian with respect to q and v to those of the discrete Lagrangian with
+        respect to q_k and q_k+1. The step lengths are h (N,).
         """
         one = np.ones_like(h)
         in_q = np.stack([(1 - self._alpha) * one, self._alpha * one])
@@ -135,7 +136,8 @@ class AncestorTriples:
 
     @cached_property
     def _function(self) -> ca.Function:
-        """CasADi function from (q, v, parameters) to twists, momentum, inertia and gravity of each link.
+        """CasADi function from (q, v, parameters) to quantities of each link.
+        The quantities are twists, momentum, composite inertia and the vector of gravity, in common axes.
 
         It returns S, ad(V) S, momentum, composite inertia (6 x 6) and gravity, in common axes.
         """

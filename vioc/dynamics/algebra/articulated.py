@@ -1,4 +1,5 @@
-"""Articulated-body recursion, which solves K x = b for a tree of links in O(n) operations.
+"""Articulated-body recursion: O(n) solution of linear systems with a mass matrix.
+It also solves the linear systems of Newton's method in an integration step, which have the same structure.
 
 Let eta_i be the motion of link i and dF_i the wrench through its joint. With transforms X from the root
 outwards and Y back to the root,
@@ -69,7 +70,8 @@ NO_BLOCKS = SpatialMatrix(*[vec.NOTHING] * 4)
 
 
 class LinkJoint(NamedTuple):
-    """Joint of a link: its parent link, its index among the unknowns, and its twist.
+    """Joint of a link: parent link, row of the joint's unknown, and twist of the joint.
+    The row is that in a linear system, such as the system M x = b with the mass matrix M.
 
     Attributes
     ----------
@@ -87,8 +89,9 @@ class LinkJoint(NamedTuple):
 
 
 class ArticulatedInverse:
-    """Solver of K x = s b in O(n) operations, where K is a mass matrix or has the structure of one.
-    The number s scales the right-hand side.
+    """Solver of linear systems K x = s b for a tree of links, in O(n) operations.
+    The matrix K is the mass matrix, or the matrix of Newton's method in an integration step, which has the
+    same sparsity structure. The factor s is a scalar.
 
     The docstring of the module defines K.
 
@@ -172,8 +175,9 @@ class ArticulatedInverse:
         scale: Any = 1.0,
         couplings: Mapping[tuple[int, int], Any] | None = None,
     ) -> ArticulatedInverse:
-        """Return a solver of (M + C) x = s b, where M is the mass matrix of links.
-        The matrix C has the given diagonal, and its other nonzero entries are the `couplings`.
+        """Return a solver of (M + C) x = s b with the mass matrix M of the given links.
+        The matrix C has the entries `diagonal` on its diagonal and the entries `couplings` elsewhere; the
+        scalar s is `scale`.
 
         M is that of the first `n` variables at the poses `places`.
         """
@@ -217,11 +221,13 @@ class ArticulatedInverse:
     # The factors pass between CasADi functions as one vector.
 
     def entries(self) -> list[Any]:
-        """List those scalars of the factorization that are symbolic expressions, not constants."""
+        """List the symbolic (not constant) scalars of the factors that this solver stores."""
         return [e for e in vec.leaves(_tree(self.factors)) if _varies(e)]
 
     def with_entries(self, values: Sequence[Any]) -> ArticulatedInverse:
-        """Return a solver of the same structure, with its symbolic expressions replaced by `values`."""
+        """Return a copy of this solver with other values of its symbolic scalars.
+        The new scalars of the factors are `values`, in the order of `entries`.
+        """
         result, supply, tree = object.__new__(ArticulatedInverse), iter(values), _tree(self.factors)
         result.joints, result.n, result.tied = self.joints, self.n, self.tied
         factors, scale, ties = vec.filled(tree, (next(supply) if _varies(e) else e for e in vec.leaves(tree)))
@@ -261,8 +267,9 @@ def _inertia(link: Link) -> Spatial:
 
 @vec.inlined
 def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place, above: Spatial):
-    """Eliminate the joint unknown of one link, and add its articulated inertia to that of its parent.
-    The spatial inertias `phi` of the link and `above` of its parent are symmetric.
+    """Eliminate one joint's unknown from a linear system (articulated-body recursion).
+    The spatial inertia `phi` of the joint's link, reduced by the elimination, is added to the inertia `above`
+    of the parent link. Both are symmetric. X is the pose of the link in its parent.
 
     Return U and 1/d of the link, and the Phi of its parent, to which the reduced Phi of the link is added.
     """
@@ -280,8 +287,9 @@ def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place,
 
 @vec.inlined
 def _tied(P: Wrench, S: Twist, c: Any, inverse: Any, U: Wrench, X: Place):
-    """Eliminate a link's joint unknown x_i from its coupling with an unknown x_a nearer to the root.
-    The coupling consists of the coefficient c and of the wrench P, both per unit of x_a.
+    """Update the coupling of two unknowns, x_i of a joint and x_a of an ancestor.
+    The coupling is a scalar c and a wrench P, both per unit of x_a. The elimination of x_i from the linear
+    system transfers it to the parent of the joint's link.
 
     Return e_a of the link, and P_a of its parent.
     """
@@ -295,7 +303,9 @@ def _both(a: Wrench, b: Wrench) -> Wrench:
 
 @vec.inlined
 def _handed_symmetric(phi: Spatial, X: Place, above: Spatial) -> Spatial:
-    """Add the spatial inertia of a link whose joint motion is prescribed to that of its parent."""
+    """Add the spatial inertia `phi` of a link to the inertia `above` of its parent.
+    The motion of the link's joint is prescribed; X is the pose of the link in its parent.
+    """
     return _sum(above, _between_symmetric(X, phi))
 
 
@@ -324,8 +334,10 @@ def _mirrored(m: Matrix) -> Matrix:
 
 @vec.inlined
 def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above: SpatialMatrix):
-    """Eliminate the joint unknown of one link, and add its reduced spatial matrix to its parent's.
-    The spatial matrices `phi` of the link and `above` of its parent need not be symmetric.
+    """Eliminate one joint's unknown from a linear system (articulated-body recursion).
+    The spatial matrix `phi` of the joint's link, reduced by the elimination, is added to the matrix `above`
+    of the parent link. The matrices need not be symmetric. X and Y are the poses of the link in its parent
+    that transform twists and wrenches.
 
     Return U = Phi S, W = Phi' S and 1/d of the link, and the Phi of its parent, to which the reduced Phi of
     the link is added.
@@ -353,12 +365,17 @@ def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above:
 
 @vec.inlined
 def _handed(phi: SpatialMatrix, X: Place, Y: Place, above: SpatialMatrix) -> SpatialMatrix:
-    """Add the spatial matrix of a link whose joint motion is prescribed to that of its parent."""
+    """Add the spatial matrix `phi` of a link to the matrix `above` of its parent.
+    The motion of the link's joint is prescribed. X and Y are the poses of the link in its parent that
+    transform twists and wrenches.
+    """
     return _sum(above, _between(X, Y, phi))
 
 
 def _between(X: Place, Y: Place, phi: SpatialMatrix) -> SpatialMatrix:
-    """Transform a general spatial matrix to the parent's axes: Ad(Y)^-T phi Ad(X)^-1, with poses X and Y."""
+    """Transform a spatial matrix to the axes of the parent link: Ad(Y)^-T phi Ad(X)^-1.
+    X and Y are the poses of the link in its parent that transform twists and wrenches.
+    """
     back = vec.transpose(X[0])
     a, b, c, d = (vec.matmul(vec.matmul(Y[0], block), back) for block in phi)
     p, y = vec.skew(X[1]), vec.skew(Y[1])
@@ -381,8 +398,8 @@ def _sum(a: Any, b: Any) -> Any:
 
 @vec.inlined
 def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, share: Wrench, above: Wrench):
-    """Eliminate the joint unknown of one link from the right-hand side b of the linear system.
-    Add the wrench that the link transmits after this elimination to the wrench `above` of its parent.
+    """Eliminate one joint's unknown from the right-hand side b of a linear system.
+    The remaining wrench of the joint's link is added to the wrench `above` of its parent.
 
     Return (b - S . phi)/d of the link, and the wrench phi of its parent, to which the link's is added.
     """
@@ -393,7 +410,9 @@ def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, shar
 
 @vec.inlined
 def _handed_down(place: Place, S: Twist, along: Wrench, inverse: Any, rest: Any, above: Twist):
-    """Return a link's joint unknown and motion, from the motion of its parent (back substitution)."""
+    """Return one joint's unknown and its link's motion, by back substitution.
+    They are computed from the motion `above` of the parent link. A motion is a twist.
+    """
     V = twist_to_child(place, above)
     x = vec.minus(rest, vec.times(inverse, paired(V, along)))
     return x, _moved(V, x, S)

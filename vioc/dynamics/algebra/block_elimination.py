@@ -1,4 +1,4 @@
-"""Block LDU factorization of sparse matrices whose blocks are the nodes and edges of a graph.
+"""Block LDU factorization of sparse matrices, whose block structure is a graph.
 
 Each kind of node has one function. The blocks are values of any kind that knows its sparsity: CasADi's
 expressions (`Expressions`), or places in the array of a compiled core. Derivation: docs/maths/graph_ldu.md.
@@ -23,7 +23,8 @@ OPTIONS = {"cse": True}
 
 
 class Values(Protocol):
-    """Interface of operations on matrix blocks, with which an elimination computes.
+    """Interface of the operations on matrix blocks that a block elimination needs.
+    Implementations compute with CasADi expressions, or write instructions for a compiled solver.
 
     Values have `sparsity()` and `nnz()`.
     """
@@ -76,7 +77,7 @@ class Expressions:
 
 
 def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return, for each node, its neighbours that are eliminated later.
+    """Return the neighbours of each node that come later in the order of elimination.
     The neighbours include those that fill-in adds.
 
     A parent inherits the neighbours of its children: N(k) of docs/maths/graph_ldu.md.
@@ -91,7 +92,7 @@ def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tu
 
 
 def sparse_order(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return an order of elimination: always the node with the fewest remaining neighbours."""
+    """Return a minimum-degree order of elimination for the nodes of a graph."""
     neighbours: list[set[int]] = [set() for _ in range(count)]
     for i, j in edges:
         neighbours[i].add(j)
@@ -108,9 +109,9 @@ def sparse_order(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
 
 
 class Elimination:
-    """Solver of F x = b by block elimination without pivoting.
-    The blocks of the matrix F that can be nonzero are those of the nodes (on the diagonal) and edges of a
-    graph.
+    """Solver of linear systems F x = b by block elimination without pivoting.
+    The sparsity of the matrix F is given by a graph: block F_ij can be nonzero if i = j or if the nodes i and
+    j have an edge.
 
     Parameters
     ----------
@@ -146,7 +147,8 @@ class Elimination:
         self.functions: dict[tuple, ca.Function] = {} if functions is None else functions.functions
 
     def solve(self, on: Values, blocks: Blocks, b: Sequence[Terms]) -> list[Any]:
-        """Solve F x = b, with one block of x and b for each node.
+        """Solve F x = b, where x and b have one block of rows for each node of the graph.
+        The argument `on` provides the operations on blocks; each block is a sum of signed terms.
 
         Blocks without an entry are zero.
         """
@@ -175,7 +177,9 @@ class Elimination:
         return x
 
     def _at_node(self, on: Values, up: int, args: list[Any]) -> tuple[list[Any], Any, list[Any]]:
-        """Eliminate one node of the graph, given its matrix blocks and its right-hand side.
+        """Divide the blocks of a node k by its pivot block F_kk, and update other blocks.
+        The arguments `args` are F_kk, the blocks in row k and in column k of the matrix F, and the right-hand
+        side of node k. The updates are returned.
 
         From (D, U_kj.., F_ik.., b) return D^-1 U_kj.., D^-1 b, and for each i F_ik times these.
         """
@@ -223,7 +227,9 @@ class Elimination:
         return self._once("back", count, patterns, build)
 
     def _node(self, up: int, low: int, patterns: list[ca.Sparsity]) -> ca.Function:
-        """Make the CasADi function that eliminates one node, for nodes with few neighbours.
+        """Make the CasADi function that eliminates a node k with few neighbours.
+        It divides the blocks in row k of the matrix by the pivot block, and computes the updates of other
+        blocks.
 
         (D, U_kj.., F_ik.., b_k) -> D^-1 [U_kj.., b_k], and F_ik times these.
         """

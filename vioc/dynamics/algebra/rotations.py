@@ -87,10 +87,9 @@ def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
 
 
 def turned(q: Quaternion, a: Vector) -> Vector:
-    """Return the vector `a` rotated by the quaternion q.
-    The result is computed as the sum of `a` and an increment.
+    """Return the vector `a` rotated by the unit quaternion q.
 
-    A vector along the axis is therefore unchanged.
+    A vector along the axis is unchanged.
     """
     s, *v = q
     across = vec.cross(v, a)  # type: ignore[arg-type]
@@ -116,8 +115,9 @@ def slope(w: Vector, dt: Any) -> Matrix:
 
 
 def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
-    """Return the angular momentum at the start (sign 1) or the end (sign -1) of a step.
-    J is the inertia matrix and w the angular velocity, constant over the step.
+    """Return the discrete angular momentum of a body at one end of a step.
+    It is that at the start (sign 1) or at the end (sign -1), in the axes of the body there. J is the inertia
+    matrix, and w the angular velocity, which is constant over the step of length dt.
 
     The momentum is pi- at departure (sign 1), and pi+ at arrival (-1).
     """
@@ -125,9 +125,8 @@ def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
 
 
 def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
-    """Transform a vector from the body axes in the middle of a step to those at the start or the end.
-
-    J_r^-1(dt w) `own` (sign 1) or J_l^-1(dt w) `own` (-1).
+    """Multiply a vector by the inverse right or left Jacobian of SO(3).
+    The Jacobian is that at the rotation vector dt w: the right one for sign 1, the left one for sign -1.
     """
     s = dt * dt * vec.dot(w, w)
     across = vec.cross(w, own)
@@ -136,13 +135,16 @@ def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
 
 
 def spin(a: Quaternion, b: Quaternion) -> Vector:
-    """Return the rotation vector, rad, from the unit quaternion a to b, for an angle below pi."""
+    """Return the rotation vector, rad, from orientation a to b, for an angle below pi.
+    The orientations are unit quaternions; the vector is in the axes of a.
+    """
     s, *v = multiply(conjugate(a), b)
     return vec.scale(log_over_vector(s, vec.dot(v, v)), v)  # type: ignore[arg-type]
 
 
 def apart(a: Any, b: Any) -> Any:
-    """Return the rotation vector (3,), rad, from the unit quaternion a to b, as a symbolic expression.
+    """Return the rotation vector (3,), rad, from orientation a to b, at most pi long.
+    The orientations are unit quaternions, given as CasADi columns (4,); the vector is in the axes of a.
 
     It is the `logarithm` of the rotation. a and b are columns of symbols (4,).
     """

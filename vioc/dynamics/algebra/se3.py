@@ -29,7 +29,9 @@ Twist = tuple[Vector, Vector]
 
 
 def _continued_fraction(depth: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return numerator and denominator coefficients of a rational approximation of (1 - y cot y)/(4 y^2).
+    """Return a rational function of y^2 that approximates (1 - y cot y)/(4 y^2).
+    The result is two tuples of coefficients, those of the numerator and of the denominator, in ascending
+    powers. The function is a continued fraction of the given depth.
 
     Lambert: y cot y = 1 - s/(3 - s/(5 - s/(7 - ...))).
     """
@@ -107,7 +109,8 @@ def logarithm(R: Matrix, p: Vector) -> Twist:
 
 @vec.inlined
 def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
-    """Multiply a momentum P = (f, tau) by the transposed inverse tangent map of exp at the twist X.
+    """Return dlog_X^T P, where dlog_X is the inverse tangent map of exp on SE(3).
+    X is a twist and P = (f, tau) a momentum. If `sign` is -1, dlog_{-X} takes the place of dlog_X.
 
     The result is dlog_X^T P; with sign -1 it is dlog_{-X}^T P = Ad_{exp X}^T dlog_X^T P. It is the
     dual-number form of 1 + w^/2 + beta w^ w^, with the derivative along v in the angular part.
@@ -126,9 +129,9 @@ def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
 
 
 def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
-    """Return the 3 x 3 blocks of the inverse tangent map of the exponential of SE(3) at the twist X.
-
-    dlog_{sign X} = [[A, Q], [0, A]].
+    """Return the 3 x 3 blocks A and Q of dlog_X = [[A, Q], [0, A]].
+    It is the inverse tangent map of the exponential of SE(3) at the twist X. If `sign` is -1, dlog_{-X}
+    takes its place.
     """
     v, w = X
     W, V = vec.skew(w), vec.skew(v)
@@ -146,11 +149,9 @@ def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
 
 
 def momentum_slope(X: Twist, P: Twist) -> tuple[Matrix, Matrix]:
-    """Return the derivative of dlog_X^T P with respect to the twist X.
-    The momentum P is constant, and the derivative is returned as two 3 x 3 blocks. The matrix dlog_X is the
-    inverse tangent map of the exponential of SE(3).
-
-    The blocks (k, K) are those of d(dlog_X^T P)/dX = [[0, k], [k, K]], P = (f, tau).
+    """Return the 3 x 3 blocks k and K of the derivative of dlog_X^T P with respect to X.
+    The derivative is [[0, k], [k, K]]. X is a twist, the momentum P is constant, and dlog_X is the inverse
+    tangent map of the exponential of SE(3).
     """
     (v, w), (f, tau) = X, P
     if all(vec.is_zero(c) for c in w):

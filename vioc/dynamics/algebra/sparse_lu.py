@@ -112,8 +112,9 @@ def product(rows: list[list[Any]], x: list[Any]) -> list[Any]:
 
 
 class Saddle:
-    """Solver of a saddle-point system D x - Jl' y = a, J x = b by its Schur complement S = J D^-1 Jl'.
-    For a mechanism, D is the mass matrix and the rows of J are gradients of constraints.
+    """Solver of a saddle-point system D x - Jl' y = a, J x = b by its Schur complement.
+    For a mechanism, D is the mass matrix, and J and Jl are constraint Jacobians: J is that in the constraint
+    equations, and Jl that in the constraint forces. The Schur complement is J D^-1 Jl'.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ class Saddle:
         return x, y
 
     def entries(self) -> list[Any]:
-        """List the structural nonzeros of J, D^-1 Jl', and the factors of D and of the Schur complement."""
+        """List the structural nonzeros of the matrices that this solver stores."""
         result = list(self.D.entries())
         for rows in (self.J, self.Y):
             result += [e for row in rows for e in row if not vec.is_zero(e)]

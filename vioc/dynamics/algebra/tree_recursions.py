@@ -27,7 +27,8 @@ State = tuple[Vector, Vector, Vector]  # velocity, angular velocity, gravity
 
 @dataclass
 class Link:
-    """Rigid body made of all frames that one configuration variable moves relative to its parent link.
+    """Rigid body: all frames moved by one joint, up to the next joints of the tree.
+    Each link has one configuration variable, that of its joint with the parent link.
 
     Attributes
     ----------
@@ -77,7 +78,8 @@ class Link:
 
 
 def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[int, Matrix, Vector]]]:
-    """Return the links of a system, and for every frame its link and its constant pose in the link.
+    """Return the links of a system, and each frame's link with the frame's pose in it.
+    The link of a frame is the rigid body to which the frame belongs.
 
     `number` converts a description's number to a float or a symbol. A node that no variable moves
     belongs to link -1, the world.
@@ -200,8 +202,9 @@ def placed(links: list[Link], q: Any) -> list[Link]:
 def _forward(
     pose: tuple[Matrix, Vector], S: Wrench, above: State, rate: Any, body: Composite, T: Any
 ) -> tuple[State, Wrench, Wrench, Any]:
-    """Return a link's velocity, gravity, momentum and weight, in its axes, and T plus its kinetic energy.
-    The argument `above` has velocity and gravity of the parent link, in the parent's axes.
+    """Return a link's state, momentum and weight, and add its kinetic energy to T.
+    A state consists of linear velocity, angular velocity and the vector of gravity, in the axes of the link.
+    The state `above` is that of the parent link, in the parent's axes.
     """
     (R, p), (Sv, Sw), (v, w, g) = pose, S, above
     back = vec.transpose(R)
@@ -217,9 +220,9 @@ def _forward(
 def _backward(
     pose: tuple[Matrix, Vector], S: Wrench, state: State, P: Wrench, W: Wrench, P_up: Wrench, W_up: Wrench
 ) -> tuple[Any, Any, Wrench, Wrench]:
-    """Return derivatives of the Lagrangian with respect to a joint, and wrenches.
-    They are dL/dv and dL/dq for the joint's velocity v and variable q. The two wrenches are P_up and W_up of
-    the parent, plus the momentum P and the weight W of the link.
+    """Return dL/dv and dL/dq for a joint, and add its link's wrenches to the parent's.
+    L is the Lagrangian, v the joint's velocity and q its variable. The wrenches are the momentum P and the
+    weight W of the link with its descendants; those of the parent are P_up and W_up.
     """
     turn = ad_transposed(state[0], state[1], *P)
     momentum, weight = carried(pose, P), carried(pose, W)
@@ -246,7 +249,7 @@ def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
 @dataclass(frozen=True)
 class SecondDerivatives:
     """Second derivatives of the Lagrangian with respect to q and v.
-    Each field is a nested list that represents an n x n matrix.
+    Each field is a matrix (n, n) for n configuration variables, stored as nested lists.
 
     In vq the rows are v, the columns q.
     """
@@ -257,8 +260,8 @@ class SecondDerivatives:
 
 
 def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
-    """Compute the second derivatives of the Lagrangian L of a tree of links.
-    They are nonzero only for a link and its ancestors.
+    """Compute the second derivatives of the Lagrangian L with respect to q and v.
+    Derivatives with respect to the variables of two links are 0 unless one link is an ancestor of the other.
 
     With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation
     z of link j, transformed to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j
@@ -288,8 +291,8 @@ def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
 def _own_wrenches(
     composite: Composite, S: Wrench, state: State, momentum: Wrench
 ) -> tuple[Wrench, Wrench, Wrench]:
-    """Return three wrenches F, y, z of a link, which define second derivatives.
-    Products of these wrenches with twists are second derivatives of the Lagrangian.
+    """Return three wrenches F, y, z of a link, in the axes of the link.
+    Their scalar products with twists of this link and its ancestors are second derivatives of the Lagrangian.
 
     They are F, y and z of `second_derivatives`.
     """
@@ -306,10 +309,9 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Return second derivatives of the Lagrangian for a link and an ancestor.
-    One derivative is with respect to the joint variable of the link, the other with respect to that of the
-    ancestor. Return also the link's wrenches F, y, z, transformed from the ancestor's axes to those of its
-    parent.
+    """Return second derivatives of the Lagrangian for the joints of two links.
+    The links are a link and one of its ancestors. Return also three wrenches F, y, z of the link, transformed
+    from the ancestor's axes to those of the ancestor's parent.
 
     The derivatives are the products S.F, Sd.F, S.y, Sd.y + S.z.
     """
@@ -319,9 +321,7 @@ def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y:
 
 
 def mass_matrix(links: list[Link], n: int) -> list[list]:
-    """Return the mass matrix (n, n) by the composite rigid body algorithm.
-    It is the matrix of the given links of a mechanism.
-    """
+    """Return the mass matrix (n, n) of links, by the composite rigid body algorithm."""
     M = [[0.0] * n for _ in range(n)]
     composite = composite_inertias(links)
     for j, link in enumerate(links):
@@ -337,7 +337,7 @@ def mass_matrix(links: list[Link], n: int) -> list[list]:
 
 
 def mass_matrix_of_numbers(links: list[Link], n: int) -> np.ndarray:
-    """Return the numerical mass matrix of links, computed with vectorized numpy."""
+    """Return the numerical mass matrix (n, n) of links, computed with vectorized numpy."""
     M = np.zeros((n, n))
     R, p, Sv, Sw = (
         np.array([getattr(link, name) for link in links], float) for name in ("R", "p", "Sv", "Sw")
@@ -375,7 +375,10 @@ def composite_inertias(links: list[Link]) -> list[Composite]:
 
 @vec.inlined
 def composed(own: Composite, pose: tuple[Matrix, Vector], above: Composite) -> Composite:
-    """Return the composite inertia of a parent link, with that of one child at the given pose added."""
+    """Add the composite inertia of one child link to that of its parent.
+    The arguments are the inertia `own` and the pose of the child in the parent, and the inertia `above` of
+    the parent.
+    """
     (m, h, inertia), (R, position), (M, H, J) = own, pose, above
     turned = vec.apply(R, h)
     rotated = vec.matmul(vec.matmul(R, inertia), vec.transpose(R))

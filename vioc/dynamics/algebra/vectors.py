@@ -71,7 +71,9 @@ def filled(tree: tuple, values: Iterable[Any]) -> Any:
 
 
 def _flattened(tree: tuple, leaves: list[Any]) -> tuple:
-    """Return the shape of nested tuples, and append their leaves to the list `leaves`."""
+    """Append the leaves of nested tuples to the list `leaves`, and return the nesting.
+    The result is the same nested tuples with None in the place of each leaf.
+    """
     shape: list[Any] = []
     for branch in tree:
         if isinstance(branch, tuple):

@@ -1,4 +1,4 @@
-"""Contact solver in compiled C for the steps of one-step maps, and rollouts that use this solver."""
+"""Compiled (C) solver of steps with contact, and rollouts that use this solver."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def _driver() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class CoreLayout:
-    """Data of a one-step map that the compiled contact solver needs.
-    The data are the numbers of states, inputs and other quantities, the masses and units by which the solver
-    scales variables, and options of the solver.
+    """Data of a one-step map with contact for the compiled solver of its steps.
+    The data are dimensions (such as the number of states), masses and units that scale the variables, and
+    options of the solver.
 
     Attributes
     ----------
@@ -281,8 +281,7 @@ class TapeCore:
 
 
 class TapeProgram(Rollouts):
-    """Program that computes rollouts by the compiled contact solver.
-    The rollouts are those of a one-step map with contact.
+    """Evaluator of rollouts of a one-step map, by the compiled contact solver.
 
     Parameters
     ----------

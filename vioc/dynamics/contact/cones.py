@@ -30,9 +30,9 @@ ROOTS = 8  # Newton steps for the slip speed
 
 @dataclass(frozen=True)
 class Cone:
-    """Conditions of a contact without friction, and base class of conditions with friction.
-    The variables are y = [s, gamma], the rate of the gap and the normal impulse. Complementarity is relaxed:
-    the product of s and gamma is a barrier parameter > 0.
+    """Complementarity conditions of a contact without friction.
+    It is the base class of conditions with friction. The variables are y = [s, gamma], the rate of the gap
+    and the normal impulse. Complementarity is relaxed: the product of s and gamma is a barrier parameter > 0.
 
     Attributes
     ----------
@@ -65,7 +65,9 @@ class Cone:
 
     @property
     def centers(self) -> tuple[float, ...]:
-        """Targets of the complementarity products, divided by the barrier parameter."""
+        """Values of the complementarity products at the solution, as factors.
+        The products are these factors times the barrier parameter.
+        """
         return (1.0,) * (len(self.positive) // 2)
 
     def begin(self, w: Any, speed: Any, kappa: Any, mu: Any) -> Any:
@@ -73,9 +75,7 @@ class Cone:
         return ca.vertcat(s, kappa / s)
 
     def impulse(self, y: Any) -> Any:
-        """Return the normal and tangential impulses from the contact variables y.
-        They are in the order of the rows of the contact's Jacobian.
-        """
+        """Return the impulse (normal, tangential) that the contact variables y contain."""
         return y[1]
 
     def multipliers(self, y: Any) -> Any:
@@ -89,7 +89,8 @@ class Cone:
 
     def products(self, y: Any) -> Any:
         """Return the complementarity products of the contact variables y.
-        At the solution they are the barrier parameter times the factors `centers`.
+        An example is gap rate times normal impulse. At the solution they are the barrier parameter times the
+        factors `centers`.
         """
         return y[0] * y[1]
 
@@ -116,8 +117,8 @@ class Cone:
         return kappa / w[0]
 
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
-        """Return the Newton step of the contact variables y, given the step dw of the velocities.
-        The velocities w are relative velocities at the contact.
+        """Return the Newton step of the contact variables y for the velocity step dw.
+        The velocities w are the gap rate and the slip velocities of the contact.
         """
         return ca.vertcat(*self._normal(y, w, dw, kappa))
 
@@ -128,7 +129,7 @@ class Cone:
         return mu * (lag * y[1] + (1 - lag) * y[-1] + self.preload)
 
     def preloaded(self, impulse: Any) -> Any:
-        """Return a copy of the contact conditions with an increased friction limit.
+        """Return a copy of the complementarity conditions with a higher friction limit.
         The friction limit is then the friction coefficient times the sum of the contact's normal impulse and
         the preload `impulse`.
         """
@@ -144,7 +145,8 @@ class Cone:
 
 @dataclass(frozen=True)
 class LinearCone(Cone):
-    """Conditions of a contact whose friction cone is linearized to a polygon.
+    """Complementarity conditions of a contact with a linearized friction cone.
+    The cone is a pyramid, whose cross section is a polygon.
 
     y = [s, gamma, psi, sigma, beta.., eta.., gamma before]; [M] (26)-(28).
 
@@ -239,7 +241,7 @@ class LinearCone(Cone):
 
 @dataclass(frozen=True)
 class RoundCone(Cone):
-    """Conditions of a contact with Coulomb friction, whose friction cone is round.
+    """Complementarity conditions of a contact with a round (second-order) friction cone.
 
     y = [s, gamma, psi, eta1, eta2, alpha, beta1, beta2, gamma before].
     """
@@ -303,7 +305,8 @@ class RoundCone(Cone):
 
 @dataclass(frozen=True)
 class DryCone(RoundCone):
-    """Conditions of dry friction with a given largest force, without a gap.
+    """Complementarity conditions of dry friction whose largest force is given.
+    There is no normal contact.
 
     y = [psi, eta1, eta2, alpha, beta1, beta2]. mu is the largest impulse of friction, N s or N m s; w
     contains slip velocities only.
@@ -389,7 +392,8 @@ def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
 
 class Variables:
     """Indices of the variables of all contacts in one vector.
-    The methods compute how far a step may go until a variable reaches the boundary of its cone.
+    The methods compute how far a Newton step can go until a contact's variables reach the boundary of their
+    cone.
 
     Attributes
     ----------
@@ -443,8 +447,9 @@ def to_cone(y: np.ndarray, d: np.ndarray) -> float:
 
 
 def cone_of(item: Any, mu: Any) -> tuple[Cone, tuple]:
-    """Return the conditions of a contact, and a tuple with its friction coefficient, empty without friction.
-    The argument `item` is the contact component, or None for a joint limit.
+    """Return the complementarity conditions of a contact, and its friction coefficient.
+    The coefficient mu is in a tuple, which is empty without friction. The argument `item` is the contact
+    component, or None for a joint limit.
     """
     if item is None or (not isinstance(item.friction, Parameter) and item.friction == 0):
         return Cone(), ()

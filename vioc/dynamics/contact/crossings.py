@@ -70,14 +70,16 @@ def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
 
 
 def open_from(f: SmoothedMap, run: Trajectory) -> np.ndarray:
-    """Return, for each step (N,), the gap, m, above which a contact is treated as open."""
+    """Return, for each step (N,), the gap, m, above which a contact is open.
+    The value is used in the search for bodies that pass through each other.
+    """
     return np.maximum(TOUCHING, 10 * np.sqrt(f.smoothing) * run.step_lengths)
 
 
 def crossed_spheres(f: SmoothedMap, run: Trajectory, gaps: Mapping[str, float]) -> Iterator[Crossing]:
     """Yield the pairs of spheres that pass through each other within a step.
-    The paths between samples are assumed to be straight. The dict `gaps` has the gaps at the start of the
-    trajectory, by name.
+    The paths between samples are assumed to be straight. The dict `gaps` has the gap of each contact at the
+    start of the trajectory, by the contact's name.
     """
     pairs = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_spheres(item)]
@@ -194,7 +196,8 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
 def crossed_grounds(
     f: SmoothedMap, run: Trajectory, motions: Callable[..., np.ndarray], between: Callable[..., np.ndarray]
 ) -> Iterator[Crossing]:
-    """Yield the contacts of bodies that penetrate the ground or a terrain deeply within a step.
+    """Yield the contacts of bodies that penetrate the ground or a terrain within a step.
+    Only penetrations deeper than a tolerance count.
 
     Only steps in which a coordinate changes by more than `FAR` are tested. `motions` returns the largest
     change in each step (N,), rad or natural lengths, and `between` states on the way between two samples.
@@ -224,14 +227,14 @@ def _with_ground(item: object) -> TypeGuard[Contact | PairContact]:
 
 def _of_solids(item: PairContact) -> bool:
     """Return whether the function `crossed_shapes` tests a contact.
-    It tests contacts of two bounded shapes, except those of two spheres that are both centred at the origins
-    of their frames.
+    It tests contacts of two bounded shapes, except those of two spheres whose centres are the origins of
+    their frames.
     """
     return not (_of_spheres(item) or isinstance(item.shape1, Terrain))
 
 
 def _of_spheres(item: PairContact) -> bool:
-    """Return whether a contact is between two spheres centred at frame origins."""
+    """Return whether a contact is between two spheres with frame origins as centres."""
     shapes = item.shape1, item.shape2
     return all(isinstance(s, Sphere) and not any(map(float, s.center)) for s in shapes)
 

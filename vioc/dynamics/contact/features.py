@@ -36,8 +36,8 @@ class MeetingPlaces(NamedTuple):
     gaps: np.ndarray
 
     def of(self, i: int) -> tuple[np.ndarray, int]:
-        """Return the contact points of pair i of polytopes, and their number.
-        The points are an array (PLACES, NUMBERS), with a row of numbers for each point.
+        """Return the contact points of pair i of polytopes, as rows, and their number.
+        A row has the coordinates of the point on both bodies, the normal and further data.
         """
         return self.rows[i].copy(), int(self.counts[i])
 
@@ -88,9 +88,9 @@ class Features:
         self.smaller = self._radii.min(axis=1, initial=np.inf)
 
     def at(self, x: np.ndarray, R: np.ndarray, twists: np.ndarray, dt: float) -> MeetingPlaces:
-        """Return the contact points of all pairs of polytopes at given poses of the bodies.
-        The positions x (n, 3), rotations R (n, 3, 3) and twists (n, 6) are those of n bodies; dt is the step
-        length.
+        """Return the contact points of all polytopes that can touch in a step of length dt.
+        They are computed from the poses and twists of n bodies at the start of the step: positions x (n, 3),
+        rotations R (n, 3, 3) and twists (n, 6).
         """
         x, R = np.vstack([x, np.zeros((1, 3))]), np.concatenate([R, np.eye(3)[None]])  # index -1 is the world
         V = np.vstack([twists, np.zeros((1, 6))])
@@ -160,9 +160,9 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
 
 
 def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bodies):
-    """Return the contact points between a given face of one polytope and the other polytope of a pair.
-    The number k (0 or 1) selects the polytope with the face, and `face` the face. The contact points are
-    between this face and that face of the other polytope whose normal is most nearly opposite.
+    """Return contact points of polytope pairs that touch at a face of one polytope.
+    This face belongs to the polytope with number k (0 or 1) of each pair, and `face` is its index. The
+    opposite face is that of the other polytope whose normal is most nearly opposite.
     """
     pair, count = np.arange(len(own)), len(own)
     f = face[own]
@@ -255,9 +255,9 @@ def _on_edges(own, parts, corners, axes, axis, width, R, x, bodies):
 
 
 def _rows(own, sides, normal, k, used, R, x, bodies):
-    """Transform contact points and normals from world axes to bodies' axes.
-    The result has one row of numbers for each contact point. Where the mask `used` is False, all numbers of
-    the row have the value OFF.
+    """Transform contact points and normals from world axes to the axes of the bodies.
+    The result has one row for each contact point, with its coordinates on both bodies and the normal. Rows
+    whose entry in the mask `used` is False get the constant row OFF.
     """
     local = []
     for j, points in enumerate(sides):

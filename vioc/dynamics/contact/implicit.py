@@ -117,8 +117,8 @@ def check_solved(derivatives: np.ndarray, steps: Steps) -> None:
 
 
 def along(H: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return the Hessians with respect to s of functions of (s, z), where z is the linear function T s.
-    The array `H`, (N, ns + nz, ns + nz), has the Hessians of the functions with respect to (s, z).
+    """Return the Hessians with respect to s of functions f(s, T s).
+    The array `H`, (N, ns + nz, ns + nz), has the Hessians of f(s, z) with respect to (s, z).
     """
     ns = T.shape[2]
     mixed = H[:, :ns, ns:] @ T

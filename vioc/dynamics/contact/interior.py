@@ -243,7 +243,9 @@ class InteriorPoint:
         return self.step.solve(self, x, u, t, dt, theta, guess)
 
     def solve_end(self, problem: EndProblem, lasting: bool = True) -> EndSolution:
-        """Solve the momentum balance at one end of a step, from several guesses in turn.
+        """Solve the momentum balance at the start or the end of a step.
+        Several guesses are tried in turn. If `lasting` is True, the first guess assumes that closed contacts
+        stay closed.
 
         The first guess, if `lasting`, has the impulses of lasting contacts; the others are cold. If all fail,
         friction is bounded by previous impulses (`_relax`), then the barrier parameter decreases slowly
@@ -310,9 +312,9 @@ class InteriorPoint:
         return solution._replace(iterations=count + solution.iterations)
 
     def _follow(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
-        """Solve the momentum balance for decreasing barrier parameters.
-        Each solution is the initial guess for the next barrier parameter. If this fails, the solver starts
-        again from a guess without contact impulses.
+        """Solve the momentum balance for a decreasing sequence of barrier parameters.
+        Each solution is the initial guess for the next barrier parameter. If Newton's method fails from it, a
+        guess without contact impulses is tried.
         """
         natural, guess = self._natural, np.nan_to_num(problem.guess, posinf=0.0, neginf=0.0)
         moving = natural.length * np.abs(guess / natural.sizes).max(initial=0.0)
@@ -419,7 +421,9 @@ class _EndIteration:
         return float(np.linalg.norm(np.concatenate([speeds, rates]))), products
 
     def _direction(self, V, lam, y, kappa: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Newton steps of the velocities V and of the constraint impulses."""
+        """Return the Newton steps of the velocities V and of the constraint impulses.
+        The steps lead towards complementarity products equal to the barrier parameter kappa.
+        """
         E, given = self._problem.end, self._problem.given
         F, rhs = E.newton(V, lam, y, *given, np.array([kappa, self._lag]))
         row = np.concatenate([1 / self._scales, np.ones(E.rows)])
@@ -495,8 +499,8 @@ class _EndIteration:
 
 
 class InteriorProgram(StepByStep):
-    """Program that computes rollouts by the interior-point method in numpy.
-    The rollouts are those of a one-step map with contact.
+    """Evaluator of rollouts of a one-step map with contact, by an interior-point method.
+    The method is implemented in numpy.
     """
 
     def __init__(self, f: KernelMap, solver: InteriorPoint):

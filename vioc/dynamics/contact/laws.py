@@ -50,8 +50,8 @@ class ContactLaw:
 
     def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
         """Return the residuals of the contact law, one for each unknown in z.
-        Further arguments are the relative velocities w, the barrier parameter kappa and the friction
-        coefficient mu. All speeds are scaled by the factor `share`, which w[0] already contains.
+        The arguments are the gap rate w[0] and slip velocities w[1:], the barrier parameter kappa and the
+        friction coefficient mu. The unknown speeds in z are scaled by `share`; so is w[0], but not w[1:].
         """
         return ca.vertcat(w[0] - z[0], z[0] * z[1] - kappa * share)
 
@@ -67,9 +67,9 @@ class ContactLaw:
 
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
         """Return initial values of the unknowns z of the contact law.
-        They satisfy the law approximately for the relative velocities w of the contact and the barrier
-        parameter kappa. Gap rates below `speed` are replaced by `speed`. All speeds are scaled by the factor
-        `share`, which w[0] already contains.
+        They satisfy the law approximately for the gap rate w[0], at least `speed`, the slip velocities w[1:]
+        and the barrier parameter kappa. The unknown speeds in z are scaled by `share`; so is w[0], but not
+        w[1:].
         """
         s = ca.fmax(w[0], speed)
         return ca.vertcat(s, kappa * share / s)
@@ -149,7 +149,7 @@ class RoundLaw(ContactLaw):
 
 
 class DryLaw(ContactLaw):
-    """Smooth equations of dry friction with a given normal load.
+    """Smooth equations of dry friction whose largest force is given.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def _slid(v: Any) -> Any:
 
 def law_of(cone: Cone, along: Sequence[int] = (0, 1)) -> ContactLaw:
     """Return the smooth equations of a contact for its friction cone.
-    The indices `along` select the tangents along which motion is possible.
+    The indices `along` select those of the two tangent directions of the contact in which motion is possible.
     """
     if isinstance(cone, DryCone):
         return DryLaw(cone, along[: cone.count])

@@ -17,8 +17,9 @@ DEEP = 0.1  # accepted initial depth, relative to the smaller body; the bodies s
 
 
 class Look:
-    """Contact points of polytopes in one step, from their poses at its start and its end.
-    They are found at the start. If bodies overlap at the end, they are found again there.
+    """Contact points of pairs of polytopes during one integration step.
+    They are found from the poses at the start of the step, and again from those at its end if bodies overlap
+    there.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from vioc.dynamics.description.system import System
 @dataclass(frozen=True)
 class NaturalUnits:
     """Natural units of coordinates, constraints and contacts.
-    The unit of angles is 1 rad; that of lengths is a length of the mechanism.
+    The unit of angles is 1 rad; that of lengths is a characteristic length of the mechanism.
 
     Tolerances relative to them do not depend on the unit of length in which a model is written.
 
@@ -34,19 +34,20 @@ class NaturalUnits:
     rows: np.ndarray
 
     def speed(self, dt: float) -> float:
-        """Return the speed, m/s, at which a time dt covers one natural length."""
+        """Return the natural length divided by the time dt, a speed in m/s."""
         return self.length / abs(dt)
 
     def extent(self, coordinates: np.ndarray) -> float:
-        """Return 1 plus the largest magnitude of coordinates (nv,) in natural units.
-        Residuals of the coordinates are relative to this number.
+        """Return 1 plus the largest magnitude of the coordinates (nv,) in natural units.
+        Errors of the coordinates are compared with this number, which makes them relative.
         """
         return 1 + float(np.abs(coordinates / self.sizes).max(initial=0.0))
 
 
 def units_of_touches(system: System, touches: Sequence[AnyTouch], length: float) -> np.ndarray:
     """Return the natural units of the residuals of contacts and joint limits.
-    The residuals are those of `Cone.mismatch`, in the order of `touches`; `length` is the natural length, m.
+    The residuals are speeds, those of all contact equations except complementarity. Their unit of length is
+    1 rad for limits of angles, else the natural length `length`, m.
     """
     found: list[float] = []
     for touch in touches:

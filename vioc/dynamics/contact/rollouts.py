@@ -1,4 +1,4 @@
-"""Programs that compute rollouts of one-step maps with contact."""
+"""Base classes of objects that compute rollouts of one-step maps with contact."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from vioc.maps.kernel import KernelMap
 
 
 class Rollouts(Program):
-    """Base class of programs that compute rollouts of one-step maps.
-    The programs also compute independent single steps.
+    """Base class of objects that compute rollouts of one-step maps with contact.
+    They also compute single steps from several independent states.
     """
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Rollouts(Program):
 
 
 class StepByStep(Rollouts):
-    """Base class of programs that compute a rollout one step, or a few steps, at a time.
+    """Base class of objects that compute a rollout one or a few steps at a time.
 
     Parameters
     ----------

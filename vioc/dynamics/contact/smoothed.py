@@ -103,16 +103,15 @@ class SmoothedMap(KernelMap):
 
     @cached_property
     def placed(self) -> np.ndarray:
-        """Mask of all contact points and joint limits of the system.
-        The entries are True for the contact points between boxes and hulls, which are searched for in each
-        step.
+        """Mask of contacts and joint limits: True for contact points of boxes and hulls.
+        These contact points are searched for in each step.
         """
         return np.array([t.placed for t in self.meetings], bool)
 
     @cached_property
     def additive(self) -> np.ndarray:
-        """Mask of the multipliers that are impulses.
-        The other multipliers are slip speeds at the end of a step.
+        """Mask of the map's multipliers: True for impulses, False for slip speeds.
+        The multipliers belong to constraints, contacts and joint limits.
         """
         impulsive = [n != f"{t.name}.slip" for t in self.meetings for n in t.multipliers]
         return np.array([True] * (len(self.multiplier_names) - len(impulsive)) + impulsive, bool)

@@ -16,7 +16,8 @@ SLIP = 2  # tangential directions of a contact with friction
 
 @dataclass(frozen=True)
 class AnyTouch(ABC):
-    """Contact, joint limit or dry friction of a mechanism, with the names of its multipliers.
+    """Base class of contacts, joint limits and dry friction of a mechanism.
+    It has the names of the multipliers: normal impulse, friction impulses and slip speed.
 
     Attributes
     ----------

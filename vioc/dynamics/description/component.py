@@ -64,7 +64,7 @@ def length() -> Any:
 
 
 def direction(default: Any = dataclasses.MISSING) -> Any:
-    """Declare a dataclass field that holds a direction: three numbers, not all zero, of any length."""
+    """Declare a dataclass field that holds a direction: a vector of any norm > 0."""
     return field(default=default, metadata={"kind": "direction"})
 
 
@@ -404,7 +404,9 @@ class Potential(Component):
     """Potential energy V(q), J, of a mechanism."""
 
     def energy(self, k: Any) -> Any:
-        """Return the potential energy as a scalar expression of the kinematics `k`."""
+        """Return the potential energy, J, as a scalar expression.
+        The argument `k` is the symbolic kinematics of the mechanism.
+        """
         raise TypeError(f"{type(self).__name__} must define energy(k)")
 
 
@@ -412,7 +414,10 @@ class Force(Component):
     """Generalized force F(q, dq, u, t) that has no potential."""
 
     def generalized(self, k: Any) -> dict[str, Any]:
-        """Return the generalized force, N or N m, on each variable that the force acts on, by name."""
+        """Return the generalized force, N or N m, on each variable, as a dict by name.
+        It has only variables on which this force acts. The argument `k` is the symbolic kinematics of the
+        mechanism.
+        """
         raise TypeError(f"{type(self).__name__} must define generalized(k)")
 
     def input_unit(self, rotational: Collection[str]) -> str:
@@ -453,8 +458,7 @@ class Constraint(Component):
 
     def value(self, k: Any) -> Any:
         """Return the constraint value h(q) as a scalar CasADi expression.
-
-        It is written in the kinematics `k`.
+        The argument `k` is the symbolic kinematics of the mechanism.
         """
         raise TypeError(f"{type(self).__name__} must define value(k)")
 
@@ -467,8 +471,7 @@ class VelocityConstraint(Constraint):
 
     def rate(self, k: Any) -> Any:
         """Return the constrained rate A(q) dq as a scalar CasADi expression.
-
-        It is written in the kinematics `k`.
+        The argument `k` is the symbolic kinematics of the mechanism.
         """
         raise TypeError(f"{type(self).__name__} must define rate(k)")
 

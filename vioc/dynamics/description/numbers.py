@@ -73,7 +73,7 @@ class Parameter:
         object.__setattr__(self, "factor", _finite(self.factor, f"parameter {self.name!r}: factor"))
 
     def of(self, value: Any) -> Any:
-        """Return a value of this parameter, or its symbol, times the field `factor`."""
+        """Return `value`, a number or symbol for this parameter, times the field `factor`."""
         return value if self.factor == 1.0 else self.factor * value
 
     def __mul__(self, factor: Any) -> Parameter:

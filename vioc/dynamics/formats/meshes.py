@@ -16,9 +16,8 @@ AXES = np.vstack([np.eye(3), -np.eye(3)])
 
 def mesh_folders(meshes: Any, above: Iterable[Path] = ()) -> list[Path]:
     """Return the folders in which to look for mesh files, in the order of the search.
-    They are the folders `meshes`, the folders `above`, and the folders in ``ROS_PACKAGE_PATH``.
-
-    The folders `above` are those that contain the model file.
+    They are the user's folders `meshes`, the folders `above` that contain the model file, and those in the
+    environment variable ``ROS_PACKAGE_PATH``.
     """
     given = [meshes] if isinstance(meshes, (str, os.PathLike)) else meshes or []
     known = os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep)

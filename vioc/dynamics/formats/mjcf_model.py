@@ -175,7 +175,8 @@ class MjcfModel:
         return bool(self.compiled.opt.disableflags & int(getattr(bits, f"mjDSBL_{flag}")))
 
     def given(self, field: str, at: Any) -> bool:
-        """Return whether a field of the compiled model exists and has a nonzero value at an index.
+        """Return whether a field of the compiled model exists and is nonzero at an index.
+        The index is `at`.
 
         Older versions of MuJoCo lack some fields.
         """
@@ -364,8 +365,8 @@ class MjcfModel:
                 yield t
 
     def _limits(self, forces: np.ndarray, pushing: list[tuple[int, float | None]]) -> bool:
-        """Return whether some actuators may exceed the limits `forces` on their total force.
-        A single actuator counts only if its force is not proportional to its control.
+        """Return whether the total force of several actuators can exceed its limits.
+        For one actuator, the result is True only if its force is not proportional to its control.
         """
         alone = len(pushing) == 1 and pushing[0][1] is not None
         return bool(pushing) and not alone and not self._within(forces, pushing)

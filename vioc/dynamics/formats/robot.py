@@ -333,7 +333,9 @@ class Robot:
         )
 
     def bounds(self, *kinds: str, share: float = 1.0) -> dict[str, tuple[float, float]]:
-        """Return the limits of joints and inputs as a dict of (lower, upper), by the quantity's name.
+        """Return the limits of joints and inputs as (lower, upper), in a dict by name.
+        Limits of velocities and forces are multiplied by `share`; `kinds` selects positions, velocities or
+        efforts.
 
         Use them as the argument ``bounds=robot.bounds()`` of the function `optimize`.
 

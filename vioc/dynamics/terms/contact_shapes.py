@@ -38,7 +38,9 @@ class RoundedSegment(NamedTuple):
 
 
 class OrientedBox(NamedTuple):
-    """Box at a pose: its centre, its axes as the columns of R, and half its edge lengths."""
+    """Box at a pose: its centre, its rotation matrix R, and half its edge lengths.
+    The columns of R are the directions of the edges.
+    """
 
     center: Vector
     R: Matrix
@@ -46,7 +48,9 @@ class OrientedBox(NamedTuple):
 
 
 class PosedHull(NamedTuple):
-    """Convex hull at a pose: its centre, its rotation R, and its corners in its own axes."""
+    """Convex hull at a pose: its centre, its rotation matrix R, and its corners.
+    The corners are in the hull's own axes.
+    """
 
     center: Vector
     R: Matrix

@@ -280,11 +280,9 @@ class PairContact(FrictionContact):
 
     @classmethod
     def among(cls, shapes: Mapping[str, Shape], *, name: str = "", **options: Any) -> tuple[PairContact, ...]:
-        """Return a contact for every pair of bodies, whose shapes are given by frame.
-        The contact's name is the text `name` followed by the names of the two frames with a hyphen between
-        them.
-
-        The shapes of the bodies are given by their frames.
+        """Return one contact for every pair of several bodies.
+        The keys of `shapes` are the frames of the bodies. A contact's name is the text `name` followed by the
+        names of its two frames, joined by a hyphen.
         """
         pairs = combinations(shapes.items(), 2)
         return tuple(cls(a, s, b, t, name=f"{name}{a}-{b}", **options) for (a, s), (b, t) in pairs)

@@ -106,9 +106,9 @@ def _on_flat(body: OrientedBox | PosedHull, ball: RoundedSegment) -> Met:
 
 
 def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any]:
-    """Return three heights of a point, one for each axis of a box, then their largest and their median.
-    A height is the distance from the plane of the nearer of the two faces perpendicular to the axis. It is
-    negative if the point is between the two planes.
+    """Return three distances of a point from a box, their largest and their median.
+    There is one for each axis of the box: the distance from the plane of the nearer of the two faces
+    perpendicular to the axis. It is negative if the point is between the planes of these faces.
     """
     over = [ca.fabs(x) - h for x, h in zip(place, block.half, strict=True)]
     most = ca.fmax(ca.fmax(over[0], over[1]), over[2])

@@ -122,10 +122,10 @@ def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> 
 
 
 def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> Any:
-    """Return where one of a capsule's three contact spheres lies on its axis.
-    The result is a coordinate in [-1, 1]; the index `place` (0, 1 or 2) selects the sphere. The part of the
-    axis above a face is from `low` to `high`. The third sphere is at the coordinate `nearest` if the `tilt`
-    of the axis is large.
+    """Return where one of a capsule's three contact spheres lies on the capsule's axis.
+    The result is a coordinate in [-1, 1]. With these spheres the capsule touches a face of a hull. Spheres 0
+    and 1 are at the ends `low` and `high` of that part of the axis which is above the face, sphere 2 between
+    them.
 
     The first two are at the ends of the part of the segment above a face, the third is between them. If no
     part is over a face, the ends are those of the segment. The third point is the middle of the two, or, if

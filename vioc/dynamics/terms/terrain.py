@@ -64,7 +64,7 @@ class Terrain(Shape):
 
     @property
     def extent(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Lowest and highest x, and lowest and highest y, m, between which the terrain is drawn.
+        """Ranges (lowest, highest) of x and of y, m, in which drawings show the terrain.
 
         Sampled terrain is drawn over the range of its samples.
         """
