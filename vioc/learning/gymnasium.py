@@ -186,7 +186,8 @@ class Transitions:
 
 
 def expert(env: Any, optimum: Any) -> Transitions:
-    """Return the transitions of a trajectory, such as an optimum, in an environment.
+    """Return the transitions that the inputs of a trajectory cause in an environment.
+    The trajectory is, for example, the solution of an optimization.
 
     Parameters
     ----------

@@ -498,7 +498,7 @@ class OneStepMap(ABC):
 
     @property
     def residual(self) -> ca.Function | None:
-        """CasADi function of the residual of a step; None if the map defines no equations.
+        """CasADi function of the residual of the equations of a step; None if a map defines no equations.
 
         They are r(x, u, x_next, multipliers, t, dt, parameters) = 0. Multiple shooting and DMOC use them.
         """
@@ -514,7 +514,8 @@ class OneStepMap(ABC):
 
     @property
     def depends_on_time(self) -> bool | None:
-        """Flag, True if a step depends on time; None if the map defines no equations."""
+        """Flag, True if a step depends on time; None if it is unknown.
+        It is unknown if the map has neither a `residual` nor an `explicit` formula of its steps."""
         for function, at in ((self.residual, 4), (self.explicit, 2)):
             if function is not None:
                 args = function.sx_in() if function.is_a("SXFunction") else function.mx_in()
@@ -547,7 +548,8 @@ class OneStepMap(ABC):
         """
 
     def trying(self, **values: float) -> OneStepMap:
-        """Return the map with trial values of parameters, for a search or a filter.
+        """Return the map with other parameter values, which are checked less than by `with_parameters`.
+        Searches and filters use this method, because they also try values that are not physical.
 
         In contrast to `with_parameters` only inertias of bodies are checked, since without valid ones there
         is no motion.

@@ -69,7 +69,7 @@ class AsTrajectory:
 
     @property
     def energy(self) -> np.ndarray:
-        """Total energy at each sample (N+1,), J, if the map has one."""
+        """Total energy at each sample (N+1,), J; only for maps that define an energy."""
         return self.trajectory.energy
 
     def __len__(self) -> int:

@@ -52,7 +52,8 @@ def by_map(run: Trajectory, lengths: np.ndarray, times: np.ndarray, k0: int) -> 
 
 
 def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tuple[Any, ...]:
-    """Interpolate a trajectory to new steps; return times, states and other arrays.
+    """Interpolate a trajectory to steps of other `lengths`.
+    Return the map with these steps, and arrays of times, states, inputs and multipliers.
 
     States are interpolated along the map's own differences. Impulses of constraints keep their sum: each new
     step has its share of the impulses of the old steps that it overlaps.

@@ -102,7 +102,7 @@ def cable_nodes(system: System) -> list[list[int]]:
 
 
 def _smooth(system: System, chain: list[int]) -> bool:
-    """Return whether all frames between the members of a chain have no names.
+    """Return whether the frames that are in the kinematic tree between those of a chain have no names.
 
     For example `link-0` below `tip-0` is a linkage, not a cable.
     """
@@ -207,7 +207,8 @@ def component_lines(places: Places, parameters: Mapping[str, float]) -> list[Lin
 
 
 def _contact_points(places: Places, parameters: Mapping[str, float]) -> list[Line]:
-    """Return the points, as lines, at which spheres of bodies touch the ground."""
+    """Return, for each sphere of a body that can touch a ground, the path of its point nearest to it.
+    The ground is a plane. Each path is a `Line` with one point."""
     lines = []
     for item in places.system.inequalities:
         if isinstance(item, Contact):

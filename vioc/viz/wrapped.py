@@ -21,7 +21,7 @@ def innermost(f: Any) -> Any:
 
 
 def freed_parameters(run: Any) -> dict[str, np.ndarray]:
-    """Return the values (T,) of the parameters that are states of a run, by name."""
+    """Return, by name, the values (T,) of those parameters that are components of a run's state."""
     names, x = list(run.map.state_names), np.asarray(run.x)
     return {n: x[:, names.index(PARAMETER + n)] for n in run.map.system.parameters if PARAMETER + n in names}
 

@@ -58,7 +58,8 @@ class SpaceAround(StateSpace):
 def inner_quantities(
     f: MapAround, expression: Callable[[ca.SX], ca.SX], unit: Callable[[str], str | None]
 ) -> QuantityTable:
-    """Return the table of the inner map's named quantities, expressed in the symbols of the outer map f.
+    """Return a table of an inner map's named quantities for the map f that contains the inner map.
+    The quantities are expressions in the CasADi symbols of f.
 
     `expression` rewrites the symbols of the inner map in those of `f`; `unit` returns the units of the
     additional states.

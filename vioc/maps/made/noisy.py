@@ -111,7 +111,7 @@ class NoisyMap(MapAround):
 
     @property
     def _on(self) -> int:
-        """Index of the step of the inner map that belongs to step 0 of this map."""
+        """Step index that the inner map has when this map is at step 0."""
         return self.k0 - (int(np.argmax(self.taken)) if self.taken.any() else 0)
 
     @property
@@ -146,8 +146,8 @@ class NoisyMap(MapAround):
         return Steps(X, ends, W, multipliers, t, h, k)
 
     def _inner(self, steps: Steps) -> tuple[slice, Steps]:
-        """Return the range of the steps that the inner map takes, and these steps.
-        Other steps only add noise to the state.
+        """Return the steps of the inner map, and the range of their indices among the given `steps`.
+        The inner map takes no step at the other indices, where only noise is added to the state.
         """
         at = self._rows(steps.k)
         taken = np.flatnonzero(self.taken[at])
@@ -158,7 +158,8 @@ class NoisyMap(MapAround):
         return some, replace(piece, x1=ends, u=inputs, k=piece.k + self._on, t=piece.t + self._later)
 
     def _chain(self, steps: Steps, more: int) -> np.ndarray:
-        """Return the Jacobian of the inner step's arguments with respect to this step's arguments.
+        """Return the Jacobian of the arguments of the inner map's steps, for the chain rule.
+        The derivatives are with respect to the arguments of the steps of this map.
 
         Arguments are states, inputs and `more` others.
         """

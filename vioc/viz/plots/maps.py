@@ -102,7 +102,7 @@ def plot_attraction(
     cells: int | None = None,
     ax: Any = None,
 ) -> Any:
-    """Plot initial states from which a closed loop converges, over two of the states.
+    """Plot initial states of a closed loop in the plane of two states, and show whether it converges.
 
     Parameters
     ----------
