@@ -38,8 +38,8 @@ def errors(f: OneStepMap) -> list[int]:
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
     """Return the Jacobian (N, ndx, nx) of the error of a state with respect to its components.
-    The error is relative to the state x (N, nx). Its ndx components contain three for each rotation, and
-    the nx components of the state contain the four of a quaternion.
+    The error is relative to the state x (N, nx). A rotation has three of the ndx components of the error,
+    and four of the nx components of the state: a quaternion.
     """
     D = np.zeros((len(x), f.ndx, f.nx))
     _copy(f, D)

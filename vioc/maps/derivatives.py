@@ -90,7 +90,7 @@ class Steps:
 
     @staticmethod
     def joined(parts: list[Steps]) -> Steps:
-        """Return several lists of steps joined into one."""
+        """Join several `Steps` objects into one."""
         return Steps(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Steps)})
 
     def tiled(self, count: int) -> Steps:
@@ -129,7 +129,7 @@ class Linearization(StepArrays):
     @staticmethod
     def of(states: np.ndarray, multipliers: np.ndarray, nu: int) -> Linearization:
         """Return a linearization, given the Jacobians of the next state and of the multipliers.
-        The arguments `states` and `multipliers` are these two Jacobians. They are with respect to the state,
+        The arguments `states` and `multipliers` are these two Jacobians. Both are with respect to the state,
         the `nu` inputs and the parameters.
 
         The Jacobian of the states is (..., ndx, ns), that of the multipliers (..., nm, ns), both by

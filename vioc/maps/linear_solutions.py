@@ -73,7 +73,7 @@ class Implicit:
     @cached_property
     def w(self) -> ca.SX:
         """CasADi symbols (n,) of the unknowns w of the linear equations G(x, w) = 0.
-        Expressions contain these symbols in place of the solution, so that they remain short."""
+        In long expressions, these symbols replace the solution of the equations."""
         return ca.SX.sym("w", self.values.numel())
 
     def extended(
@@ -146,7 +146,7 @@ class Implicit:
         return None if same else ca.SX(expression.sparsity(), ca.vertcat(*replaced))
 
     def lowered(self, *expressions: ca.SX) -> list[ca.SX]:
-        """Replace the symbols w in expressions by the formula that solves the linear equations G(x, w) = 0."""
+        """Replace the symbols w in expressions by the solution of the linear equations G(x, w) = 0."""
         return ca.substitute(list(expressions), [self.w], [self.values])
 
     @cached_property
@@ -179,5 +179,5 @@ class Implicit:
 
 
 def entries(column: ca.SX, at: list[int]) -> ca.SX:
-    """Return the entries `at` of a CasADi column as a column."""
+    """Return the entries with the indices `at` of a CasADi column, as a column."""
     return ca.vertcat(ca.SX(0, 1), *(column[i] for i in at))

@@ -136,7 +136,7 @@ def check_map(
 
 
 def names(case: Case) -> None:
-    """Check that each state, error, input and parameter has a unique name, and each quantity one value."""
+    """Check that states, errors, inputs and parameters have unique names, and quantities are scalars."""
     f = case.f
     sizes = f.nx, f.nu, len(f.multiplier_names), len(f.theta), 1
     for symbol, size, what in zip(f.symbols, sizes, f.symbols._fields, strict=True):
@@ -261,7 +261,7 @@ def _same_steps(case: Case, got: Steps, expected: Steps) -> None:
 
 
 def _shaped(case: Case, got: Linearization | SecondOrder, what: str) -> None:
-    """Check the shapes of all blocks of first or second derivatives.
+    """Check the shapes of all arrays in an object with the first or second derivatives of a step.
 
     Blocks of wrong sizes may also fit together.
     """

@@ -143,8 +143,8 @@ class Trajectory:
     def on_its_step(self) -> Trajectory:
         """Return the trajectory with a map whose default step length is that of the trajectory's steps.
 
-        If the steps have unequal lengths, the trajectory is unchanged. Results made from it (a regulator, a file, a
-        quantity) then have these steps.
+        If the steps have unequal lengths, the trajectory is unchanged. Results made from it (a regulator, a
+        file, a quantity) then have these steps.
         """
         h, f = self.step_lengths, self.map
         if not len(h) or h[0] == f.dt or not (h == h[0]).all():

@@ -83,7 +83,8 @@ class SplitStep:
 
     @cached_property
     def result(self) -> ca.Function:
-        """CasADi function of a step's next state and multipliers, given the unknowns of its implicit equations."""
+        """CasADi function of a step's next state and multipliers.
+        Its arguments include the unknowns of the step's implicit equations."""
         nx = self.map.nx
         outputs = {"x_next": ca.densify(self.after[:nx]), "multipliers": ca.densify(self.after[nx:])}
         return self.function("result", outputs)

@@ -207,8 +207,9 @@ def component_lines(places: Places, parameters: Mapping[str, float]) -> list[Lin
 
 
 def _contact_points(places: Places, parameters: Mapping[str, float]) -> list[Line]:
-    """Return, for each sphere of a body that can touch a ground, the path of its point nearest to it.
-    The ground is a plane. Each path is a `Line` with one point."""
+    """Return the lines that draw contact points between spheres of bodies and the ground.
+    A contact point is the point of a sphere that is nearest to the plane of the ground. Each `Line` has one
+    point."""
     lines = []
     for item in places.system.inequalities:
         if isinstance(item, Contact):

@@ -1,4 +1,6 @@
-"""Map with constants as additional states: parameters, disturbances, sensor biases, duration."""
+"""Map whose additional states are constants.
+They are parameters, disturbances, sensor biases or the duration of the motion.
+"""
 
 from __future__ import annotations
 
@@ -239,8 +241,8 @@ class ExtendedMap(MapAround):
 
     def _begins(self, lengths: np.ndarray, k0: int, unit: float, t: np.ndarray | None) -> np.ndarray:
         """Return the start times (N,) of the inner map's steps, s.
-
-        `unit` is the unit of this map's time.
+        The `unit` is the number of seconds in one unit of this map's time, in which t and `lengths` are
+        given.
         """
         return times_of(unit * lengths, k0, unit * self.dt)[:-1] if t is None else unit * t
 
@@ -288,8 +290,8 @@ class ExtendedMap(MapAround):
         return Trajectory(self, t, x, u, run.multipliers, k0=run.k0)
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
-        """Return the same motion as a trajectory of the inner map, without the constants in its states.
-        Its inputs contain the disturbances.
+        """Return the same motion as a trajectory of the inner map.
+        The states of the inner map do not contain the constants, and its inputs include the disturbances.
 
         Its map has the step length and the parameters of the run.
         """
@@ -350,8 +352,8 @@ class ExtendedMap(MapAround):
         return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)])]
 
     def _inner(self, steps: Steps) -> tuple[OneStepMap, Steps, float]:
-        """Return the inner map, its steps in the given steps of this map, and the unit of time.
-        The third result is the number of seconds in one unit of this map's time."""
+        """Return the inner map, the steps that it takes in the given steps of this map, and the unit of time.
+        The unit is the number of seconds in one unit of this map's time."""
         (x0, constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
         c = constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
         unit, d = self.seconds(c, int(steps.k[0]) if len(steps) else 0), self._pushes(constants)

@@ -47,8 +47,8 @@ class Parts:
 
     def weights(self, lin: Linearization, Z: np.ndarray, zeta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return weights of the next state and of the multipliers of each part of the steps.
-        Second derivatives of whole steps need them. The whole steps have the weights Z of the next states
-        and `zeta` of the multipliers.
+        They are needed for weighted second derivatives of whole steps. Whole steps have the weights Z of the
+        next states and `zeta` of the multipliers.
 
         At the end of a part, its weights of the state are the costate of the remaining parts.
         """
