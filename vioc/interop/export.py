@@ -28,7 +28,8 @@ ARGUMENTS = ("x", "u", "t", "dt", "parameters")
 
 
 class Exported(NamedTuple):
-    """CasADi functions of a map's step, and the names of its states and inputs, read from a file.
+    """CasADi functions of a map's step, read from a file.
+    The names of the map's states, inputs, multipliers and parameters are included.
 
     Attributes
     ----------

@@ -37,8 +37,9 @@ def errors(f: OneStepMap) -> list[int]:
 
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return the Jacobian (N, ndx, nx) of the error of a state with respect to its components.
-    The error is relative to the state x (N, nx). A rotation has three of the ndx components of the error,
+    """Return the Jacobian of state errors with respect to state components.
+    The shape is (N, ndx, nx).
+    The error of a state is relative to the state x (N, nx). A rotation has three of the ndx components of the error,
     and four of the nx components of the state: a quaternion.
     """
     D = np.zeros((len(x), f.ndx, f.nx))
@@ -49,7 +50,7 @@ def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the Hessian (N, nx, nx) of a weighted sum of the error components of a state.
+    """Return the Hessian (N, nx, nx) of a weighted sum of a state's error components.
     The error is relative to the state x (N, nx), and its weights are y (N, ndx). The derivatives are with
     respect to the nx components of the state, which contain quaternions.
     """
@@ -64,7 +65,7 @@ def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
-    """Return the Jacobian (N, nx, ndx) of the next state's components with respect to its error.
+    """Return the Jacobian (N, nx, ndx) of the next state with respect to its error.
     The error (ndx components) is a small displacement from the state x1, in which a rotation has three
     components. The nx components of the state contain unit quaternions.
     """
@@ -76,7 +77,7 @@ def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
 
 
 def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the Hessian (N, ndx, ndx) of a weighted sum of the components of the next state.
+    """Return the Hessian (N, ndx, ndx) of a weighted sum of next-state components.
     The weights of the nx components are w (N, nx). The derivatives are with respect to the error, a small
     displacement from the state x1 with ndx components.
     """
@@ -88,7 +89,7 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
-    """Set the derivative of the error of each state component with respect to this component to 1.
+    """Set derivatives of errors with respect to their own state components to 1.
     The derivatives D (N, ndx, nx) of the rotation errors of quaternions are left unchanged.
     """
     turned = {i + j for i in f.space.quaternions for j in range(4)}

@@ -64,7 +64,8 @@ class Solved:
 
     @property
     def values(self) -> np.ndarray:
-        """Results (N, nx + nm) of N steps: the nx components of each next state, and the nm multipliers."""
+        """Results (N, nx + nm) of N steps: next states and multipliers.
+        A next state has nx components; a step has nm multipliers."""
         nx, nm, *_ = self.sizes
         y = np.empty((self.count, nx + nm))
         for rows, _, steps, _ in self.parts:
@@ -73,8 +74,8 @@ class Solved:
 
     @property
     def jacobians(self) -> np.ndarray:
-        """Jacobians of N steps: derivatives of the nx components of the next state and of nm multipliers.
-        The derivatives are with respect to the components of state (nx), input (nu) and parameters (np).
+        """Jacobians of N steps: derivatives of next states and multipliers.
+        A next state has nx components; a step has nm multipliers. The derivatives are with respect to the components of state (nx), input (nu) and parameters (np).
         The shape is (N, nx + nm, nx + nu + np).
         """
         nx, nm, nu, np_ = self.sizes
@@ -108,8 +109,8 @@ class Solved:
 
     @property
     def tensors(self) -> np.ndarray:
-        """Second derivatives (N, nx + nm, ns, ns) of N next states (nx components) and of nm multipliers.
-        The ns = nx + nu + np variables are the components of state (nx), input (nu) and parameters (np).
+        """Second derivatives (N, nx + nm, ns, ns) of next states and multipliers.
+        Each of N steps has a next state with nx components, and nm multipliers. The ns = nx + nu + np variables are the components of state (nx), input (nu) and parameters (np).
         """
         nx, nm, nu, np_ = self.sizes
         ns = nx + nu + np_
@@ -138,7 +139,7 @@ class Solved:
 
 
 class _Errors:
-    """Conversion of a map's derivatives to derivatives with respect to the components of the state.
+    """Conversion of a map's derivatives from state errors to state components.
     The map has derivatives with respect to state errors, in which a rotation has three components. The state
     has a quaternion with four components instead.
 
@@ -152,7 +153,7 @@ class _Errors:
         self.own = lin.matrix
 
     def weights(self, w: np.ndarray) -> np.ndarray:
-        """Convert weights of the next state's components to weights of the components of its error.
+        """Convert weights of next-state components to weights of error components.
         Both weighted sums have the same first derivative. Weights of multipliers are unchanged.
         """
         nx = self.map.nx
@@ -164,9 +165,9 @@ class _Errors:
         return np.concatenate([J[:, :, :ndx] @ self.into, J[:, :, ndx:]], axis=2)
 
     def second(self, H: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Return the Hessian of w . (next state, multipliers) with respect to state, input and parameters.
-        The result is with respect to the components of the state. The given Hessian H is with respect to the
-        error of the state.
+        """Return the Hessian of w . (next state, multipliers).
+        It is with respect to the components of the state, the input and the parameters. The given Hessian H
+        is with respect to the error of the state instead of its components.
 
         H is the second derivative of `weights(w)` times (next error, multipliers) by (error, u, ...).
         """

@@ -128,7 +128,8 @@ class AsTrajectory:
         return self.trajectory.plot(*names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
-        """Animate the motion, with the obstacles of the optimization problem if the result has any.
+        """Animate the motion.
+        The obstacles of the optimization problem are drawn too, if the result has any.
         The arguments are those of `Trajectory.animate`.
         """
         return viz().animate(self, path, **options)

@@ -141,7 +141,7 @@ class Trajectory:
         return float(self.t[-1] - self.t[0])
 
     def on_its_step(self) -> Trajectory:
-        """Return the trajectory with a map whose default step length is that of the trajectory's steps.
+        """Return the trajectory with a map whose default step is as long as its steps.
 
         If the steps have unequal lengths, the trajectory is unchanged. Results made from it (a regulator, a
         file, a quantity) then have these steps.
@@ -304,7 +304,7 @@ class Trajectory:
     # -- file -----------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Save the trajectory, with the names of its quantities, to an npz file or to a CSV file.
+        """Save the trajectory and the names of its quantities to an npz or CSV file.
 
         A path ``NAME.csv`` gives CSV (``table().write``), a path without a suffix gets ``.npz``. The file is
         written completely or not at all: an interrupted save leaves the old file.

@@ -27,8 +27,8 @@ def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def zipped(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return dicts of arguments of a function: dict i has the i-th value of every argument.
-    Each keyword is an argument of the function, with its values. ValueError is raised if the numbers of
+    """Return dicts of arguments; dict i has the i-th value of every argument.
+    Each keyword is an argument of a function, with its values. ValueError is raised if the numbers of
     values differ.
     """
     columns = {name: list(values) for name, values in axes.items()}

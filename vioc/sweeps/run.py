@@ -101,7 +101,7 @@ class Sweep(Sequence):
         return [o for o in self.outcomes if o.ok]
 
     def column(self, name: str) -> np.ndarray:
-        """Return the entry `name` of the points or results of all tasks, which are dicts, as an array.
+        """Return the entry `name` of all points or results (dicts) as an array.
         The value is NaN for a task that failed, if the points do not have the entry."""
         column = []
         for o in self.outcomes:

@@ -36,7 +36,7 @@ END_OF_TYPES = "} QP_(state);\n"
 
 
 def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
-    """Raise ValueError if a predictive controller has a feature for which no C code can be generated."""
+    """Raise ValueError if no C code can be generated for a predictive controller."""
     problem = law.problem
     given = {
         "delay": law.delay != 0,

@@ -103,7 +103,7 @@ def of_loop(
 
 
 def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
-    """Return recorded steps of a map, and the linearization of the first few of these steps.
+    """Return recorded steps of a map, and the linearization of the first few steps.
     The linearization is None unless `derivatives` is True.
     """
     few = steps.piece(slice(0, LINEARIZED))

@@ -91,7 +91,7 @@ class SplitStep:
 
     @cached_property
     def derivatives(self) -> ca.Function:
-        """CasADi function of the Jacobians of a step's implicit equations and of its next state.
+        """CasADi function of the Jacobians of a step's implicit equations and next state.
         The derivatives are with respect to the unknowns d of the implicit equations, the state and the
         input.
         """
@@ -262,7 +262,7 @@ def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
 
 
 def _solved(rows: ca.SX, y: ca.SX, pairs: Pairs, given: dict[int, ca.SX]) -> dict[int, ca.SX]:
-    """Solve the explicit equations of a step one after the other, each for one unknown.
+    """Solve explicit equations of a step one after the other, each for one unknown.
     Return the solutions by the index of the unknown, together with the known solutions `given`.
 
     The `pairs` are the equations with their unknowns.

@@ -100,7 +100,7 @@ def _innermost(identity: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_own_states(identity: dict[str, Any], system: System, path: Any) -> Any:
-    """Return an integrator that computes the poses of bodies from saved states with quaternions.
+    """Return an integrator that computes poses from saved states with quaternions.
     The states of the integrators `GroupVI` and `MaximalVI` contain quaternions. For other states the result
     is None.
     """

@@ -102,7 +102,9 @@ def plot_attraction(
     cells: int | None = None,
     ax: Any = None,
 ) -> Any:
-    """Plot initial states of a closed loop in the plane of two states, and show whether it converges.
+    """Plot from which initial states a closed loop converges.
+    The axes are two of the states. Initial states are dots if the
+    closed loop converges from them, and crosses otherwise.
 
     Parameters
     ----------
