@@ -200,7 +200,9 @@ class SampleLimits:
 
     def values(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the values of g and h in constraints lower <= g <= upper and h = 0.
-        The arguments are those of one sample time: the state, the input, the multipliers, the parameters and the step length."""
+        The arguments are those of one sample time: the state, the input, the multipliers, the parameters and
+        the step length.
+        """
         g, h = self._values(*args)
         return g.full()[:, 0], h.full()[:, 0]
 

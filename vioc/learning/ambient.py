@@ -38,9 +38,8 @@ def errors(f: OneStepMap) -> list[int]:
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
     """Return the Jacobian of state errors with respect to state components.
-    The shape is (N, ndx, nx).
-    The error of a state is relative to the state x (N, nx). A rotation has three of the ndx components of the error,
-    and four of the nx components of the state: a quaternion.
+    The shape is (N, ndx, nx). Errors are relative to the states x (N, nx). A rotation has three of the ndx
+    components of an error, and four of the nx components of a state: a quaternion.
     """
     D = np.zeros((len(x), f.ndx, f.nx))
     _copy(f, D)
@@ -89,8 +88,8 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
-    """Set derivatives of errors with respect to their own state components to 1.
-    The derivatives D (N, ndx, nx) of the rotation errors of quaternions are left unchanged.
+    """Set derivatives of those errors that are differences of state components to 1.
+    D (N, ndx, nx) contains the derivatives of state errors. Those of the rotation errors of quaternions are left unchanged.
     """
     turned = {i + j for i in f.space.quaternions for j in range(4)}
     rows = {e + j for e in errors(f) for j in range(3)}

@@ -65,7 +65,8 @@ class Solved:
     @property
     def values(self) -> np.ndarray:
         """Results (N, nx + nm) of N steps: next states and multipliers.
-        A next state has nx components; a step has nm multipliers."""
+        A next state has nx components; a step has nm multipliers.
+        """
         nx, nm, *_ = self.sizes
         y = np.empty((self.count, nx + nm))
         for rows, _, steps, _ in self.parts:
@@ -75,8 +76,8 @@ class Solved:
     @property
     def jacobians(self) -> np.ndarray:
         """Jacobians of N steps: derivatives of next states and multipliers.
-        A next state has nx components; a step has nm multipliers. The derivatives are with respect to the components of state (nx), input (nu) and parameters (np).
-        The shape is (N, nx + nm, nx + nu + np).
+        A next state has nx components; a step has nm multipliers. The derivatives are with respect to the
+        components of state (nx), input (nu) and parameters (np). The shape is (N, nx + nm, nx + nu + np).
         """
         nx, nm, nu, np_ = self.sizes
         J = np.empty((self.count, nx + nm, nx + nu + np_))
@@ -110,7 +111,8 @@ class Solved:
     @property
     def tensors(self) -> np.ndarray:
         """Second derivatives (N, nx + nm, ns, ns) of next states and multipliers.
-        Each of N steps has a next state with nx components, and nm multipliers. The ns = nx + nu + np variables are the components of state (nx), input (nu) and parameters (np).
+        Each of N steps has a next state with nx components, and nm multipliers. The ns = nx + nu + np
+        variables are the components of state (nx), input (nu) and parameters (np).
         """
         nx, nm, nu, np_ = self.sizes
         ns = nx + nu + np_

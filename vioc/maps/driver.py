@@ -117,7 +117,7 @@ class Driver:
                     raise self._failed(c, _of_fault(fault, c.k0 + k), k)
 
     def _explained(self, error: StepError, x: np.ndarray) -> StepError:
-        """Return the error of a step, or a clearer one if the step's initial state is the cause."""
+        """Return the exception of a failed step, or a clearer exception if the initial state is the cause."""
         fault = "" if self._solver.fault_of is None else self._solver.fault_of(x, True)
         return _of_fault(fault, error.k) if fault else error
 
@@ -156,7 +156,8 @@ class Driver:
     def run(
         self, x0: np.ndarray, U: np.ndarray, k0: int, lengths: np.ndarray, X: Any, K: Any, t: Any
     ) -> Trajectory:
-        """Compute a rollout with given inputs, or with feedback, and return it as a trajectory.
+        """Compute a rollout with the inputs U, or with feedback, and return it as a trajectory.
+        The feedback adds -K[k] difference(X[k], x[k]) to the input U[k].
 
         It is `OneStepMap.run` of the map.
         """

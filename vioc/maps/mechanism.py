@@ -38,8 +38,8 @@ def no_regressor(linear: Any = ()) -> Any:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Properties of a map that only mechanisms have, such as energy.
-    For maps that are no mechanisms, they have default values.
+    """Properties of a map that only mechanisms have, such as strings or moments of inertia.
+    For maps that do not describe a mechanism, these properties have default values.
 
     Attributes
     ----------

@@ -102,7 +102,7 @@ def cable_nodes(system: System) -> list[list[int]]:
 
 
 def _smooth(system: System, chain: list[int]) -> bool:
-    """Return whether the frames between the frames of a chain have no names.
+    """Return whether no other named frame lies between the frames of a chain.
 
     For example `link-0` below `tip-0` is a linkage, not a cable.
     """

@@ -105,7 +105,7 @@ def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more:
 
 
 def kernel_symbols(f: OneStepMap) -> list[ca.MX]:
-    """Return symbols for the arguments of a map's kernel: x, u, t, dt and parameters."""
+    """Return symbols for the arguments of a step: state x, input u, time t, length dt and parameters."""
     return [ca.MX.sym("a", size) for size in (f.nx, f.nu, 1, 1, len(f.parameters))]
 
 

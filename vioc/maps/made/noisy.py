@@ -1,4 +1,6 @@
-"""Map whose input is noise while the actual inputs are known, for moving-horizon estimation."""
+"""Map whose input is the process noise of another map, whose own inputs are known.
+Moving-horizon estimation uses it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from vioc.runs.trajectory import Trajectory
 
 
 class NoisyMap(MapAround):
-    """Map with known inputs, whose input is the process noise, for moving-horizon estimation.
+    """Map whose input is the process noise of an inner map, for moving-horizon estimation.
+    The inputs of the inner map are known.
 
     It is (x, w) -> f(x, u_k + G_k w) + S_k w, or x + S_k w for samples without a step, with u_k, G_k, S_k
     known.
