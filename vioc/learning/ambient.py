@@ -89,7 +89,7 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
     """Set derivatives of those errors that are differences of state components to 1.
-    D (N, ndx, nx) contains the derivatives of state errors. Those of the rotation errors of quaternions are left unchanged.
+    D (N, ndx, nx) contains the derivatives of state errors. Those of rotation errors are left unchanged.
     """
     turned = {i + j for i in f.space.quaternions for j in range(4)}
     rows = {e + j for e in errors(f) for j in range(3)}

@@ -240,8 +240,9 @@ class OneStepMap(ABC):
         """Compute N steps of given `lengths` (N,), s, from the state x0, and return the trajectory.
         The inputs are U (N, nu). If X and K are given, feedback adds -K[k] difference(X[k], x[k]) to them.
 
-        The steps are those of `rollout`, or of `track` if X and K are given. They begin at the times `t` (N,),
-        s, if given, as for a range of a trajectory with unequal steps. The caller has checked shapes and values.
+        The steps are those of `rollout`, or of `track` if X and K are given. They begin at the
+        times `t` (N,), s, if given, as for a range of a trajectory with unequal steps. The caller has checked
+        shapes and values.
         """
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:

@@ -103,8 +103,8 @@ def plot_attraction(
     ax: Any = None,
 ) -> Any:
     """Plot from which initial states a closed loop converges.
-    The axes are two of the states. Initial states are dots if the closed loop converges from
-    them, and crosses otherwise. With `cells`, colours show the fraction from which it converges.
+    The axes are two of the states. Initial states are dots if the closed loop converges from them, and
+    crosses otherwise. With `cells`, colours show the fraction from which it converges.
 
     Parameters
     ----------
