@@ -14,7 +14,7 @@ NOISE = 64 * np.finfo(float).eps  # relative size of a few rounding errors of a 
 
 def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
     """Check and return an array (N, n) with a row for each step or sample.
-    Its columns are the quantities `names`; `check_array` makes the checks.
+    Its n columns are the quantities `names`. Its entries must be finite numbers.
     """
     array, n = as_floats(value, what, f" of shape (N, {len(names)})"), len(names)
     if array.ndim != 2 or array.shape[1] != n:

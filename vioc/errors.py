@@ -164,7 +164,7 @@ class OptimizationError(RuntimeError):
 
 
 class StartOutside(ValueError):
-    """Error for a given initial state that violates a path limit."""
+    """Error for an initial state of an optimal control problem that violates a path constraint."""
 
 
 class RobotWarning(UserWarning):

@@ -105,7 +105,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
         data.g, data.h = self.limits.values(*args[:-1])
 
     def calcDiff(self, data: Any, x: np.ndarray, u: np.ndarray | None = None) -> None:
-        """Compute the derivatives of next state and cost, at the point of the last `calc`."""
+        """Compute the derivatives of the next state and of the cost at (x, u)."""
         x = np.array(x, float)
         if self.is_terminal or u is None:
             data.Fx = np.eye(self.map.nx)
@@ -156,7 +156,8 @@ class ActionModel(crocoddyl.ActionModelAbstract):
 
 
 class SampleLimits:
-    """Limits of one sample, as inequalities lower <= g <= upper and equations h = 0.
+    """Constraints of an optimal control problem at one sample time.
+    They are inequalities lower <= g <= upper and equations h = 0.
 
     Attributes
     ----------
@@ -198,13 +199,16 @@ class SampleLimits:
         self.lower, self.upper = np.array(sides).reshape(-1, 2).T.copy()
 
     def values(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values of the inequalities g and the equations h of one sample."""
+        """Return the values of g and h in constraints lower <= g <= upper and h = 0.
+        The arguments are those of one sample time: the state, the input, the multipliers, the parameters and
+        the step length.
+        """
         g, h = self._values(*args)
         return g.full()[:, 0], h.full()[:, 0]
 
     def jacobians(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Jacobians of inequalities g and equations h of one sample.
-        The derivatives are with respect to state x, input u and multipliers.
+        """Return the Jacobians of g and h in constraints lower <= g <= upper and h = 0.
+        The derivatives are with respect to state x, input u and multipliers at one sample time.
         """
         G, H = self._first(*args)
         return G.full(), H.full()

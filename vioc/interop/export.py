@@ -28,7 +28,8 @@ ARGUMENTS = ("x", "u", "t", "dt", "parameters")
 
 
 class Exported(NamedTuple):
-    """Names and CasADi functions of a map, read from a file.
+    """CasADi functions of a map's step, read from a file.
+    The names of the map's states, inputs, multipliers and parameters are included.
 
     Attributes
     ----------
@@ -111,7 +112,8 @@ def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca
 
 
 def save_functions(f: OneStepMap, path: str | os.PathLike[str], *, second_order: bool = False) -> Path:
-    """Write the CasADi functions of a map's step and its names to one JSON file.
+    """Write the CasADi functions of a map's step to a JSON file.
+    The file also has the names of the map's states, inputs, multipliers and parameters.
 
     It is read by `load_functions`, or by CasADi alone:
     ``casadi.Function.deserialize(json.load(open(path))["functions"]["step"])`` in Python, and similarly in

@@ -20,7 +20,7 @@ from vioc.maps.protocol import OneStepMap
 
 
 def state_space(f: OneStepMap, about: Any, outputs: Sequence[str] | None = None) -> Any:
-    """Return a linearization about an equilibrium as a ``control.StateSpace``.
+    """Linearize a map about an equilibrium; return a ``control.StateSpace``.
 
     It is a discrete system.
 

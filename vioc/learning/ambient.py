@@ -37,10 +37,9 @@ def errors(f: OneStepMap) -> list[int]:
 
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Return the Jacobian (N, ndx, nx) of the error of the state.
-    The derivatives are with respect to the components of the state.
-
-    The shape is (N, ndx, nx), at the states x (N, nx).
+    """Return the Jacobian of state errors with respect to state components.
+    The shape is (N, ndx, nx). Errors are relative to the states x (N, nx). A rotation has three of the ndx
+    components of an error, and four of the nx components of a state: a quaternion.
     """
     D = np.zeros((len(x), f.ndx, f.nx))
     _copy(f, D)
@@ -50,10 +49,9 @@ def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
 
 
 def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the Hessian of a weighted sum of the components of the state's error.
-    The weights are y. The derivatives are with respect to the nx components of the state.
-
-    The weighted error is y . error with y (N, ndx); the shape is (N, nx, nx).
+    """Return the Hessian (N, nx, nx) of a weighted sum of a state's error components.
+    The error is relative to the state x (N, nx), and its weights are y (N, ndx). The derivatives are with
+    respect to the nx components of the state, which contain quaternions.
     """
     H = np.zeros((len(x), f.nx, f.nx))
     for i, e in zip(f.space.quaternions, errors(f), strict=True):
@@ -66,10 +64,9 @@ def inward_curvature(f: OneStepMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
-    """Return the Jacobian (N, nx, ndx) of the components of the next state x1.
-    The derivatives are with respect to the error of this state.
-
-    The shape is (N, nx, ndx), at states x1 with unit quaternions.
+    """Return the Jacobian (N, nx, ndx) of the next state with respect to its error.
+    The error (ndx components) is a small displacement from the state x1, in which a rotation has three
+    components. The nx components of the state contain unit quaternions.
     """
     R = np.zeros((len(x1), f.nx, f.ndx))
     _copy(f, R.transpose(0, 2, 1))
@@ -79,10 +76,9 @@ def outward(f: OneStepMap, x1: np.ndarray) -> np.ndarray:
 
 
 def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Return the Hessian of a weighted sum of the components of the next state x1.
-    The weights of the nx components are w. The derivatives are with respect to the error of this state.
-
-    The weighted state is w . state with w (N, nx); the shape is (N, ndx, ndx).
+    """Return the Hessian (N, ndx, ndx) of a weighted sum of next-state components.
+    The weights of the nx components are w (N, nx). The derivatives are with respect to the error, a small
+    displacement from the state x1 with ndx components.
     """
     H = np.zeros((len(x1), f.ndx, f.ndx))
     for i, e in zip(f.space.quaternions, errors(f), strict=True):
@@ -92,8 +88,8 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
-    """Set derivatives of state components with respect to their own errors to 1.
-    The derivatives of quaternions are left unchanged.
+    """Set derivatives of those errors that are differences of state components to 1.
+    D (N, ndx, nx) contains the derivatives of state errors. Those of rotation errors are left unchanged.
     """
     turned = {i + j for i in f.space.quaternions for j in range(4)}
     rows = {e + j for e in errors(f) for j in range(3)}

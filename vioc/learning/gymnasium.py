@@ -1,4 +1,5 @@
 """Gymnasium environments from maps, policies from controllers, and expert data.
+Expert data are for imitation learning.
 
 env = gymnasium.make("vioc/CartPole-v0")
 envs = gymnasium.make_vec("vioc/CartPole-v0", num_envs=8)
@@ -31,7 +32,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Environment(gymnasium.Env):
-    """Gymnasium environment with the dynamics of a map, a cost and random starts.
+    """Gymnasium environment with a map's dynamics, a cost and random initial states.
 
     Parameters
     ----------
@@ -186,7 +187,8 @@ class Transitions:
 
 
 def expert(env: Any, optimum: Any) -> Transitions:
-    """Return the transitions of a trajectory, such as an optimum, in an environment.
+    """Return the transitions that the inputs of a trajectory cause in an environment.
+    The trajectory is, for example, the solution of an optimization.
 
     Parameters
     ----------

@@ -64,7 +64,9 @@ class Solved:
 
     @property
     def values(self) -> np.ndarray:
-        """Next states and multipliers of all steps: y (N, nx + nm)."""
+        """Results (N, nx + nm) of N steps: next states and multipliers.
+        A next state has nx components; a step has nm multipliers.
+        """
         nx, nm, *_ = self.sizes
         y = np.empty((self.count, nx + nm))
         for rows, _, steps, _ in self.parts:
@@ -73,8 +75,9 @@ class Solved:
 
     @property
     def jacobians(self) -> np.ndarray:
-        """Jacobians (N, nx + nm, nx + nu + np) of next states and multipliers.
-        The derivatives of the N steps are with respect to state, input and parameters.
+        """Jacobians of N steps: derivatives of next states and multipliers.
+        A next state has nx components; a step has nm multipliers. The derivatives are with respect to the
+        components of state (nx), input (nu) and parameters (np). The shape is (N, nx + nm, nx + nu + np).
         """
         nx, nm, nu, np_ = self.sizes
         J = np.empty((self.count, nx + nm, nx + nu + np_))
@@ -108,7 +111,8 @@ class Solved:
     @property
     def tensors(self) -> np.ndarray:
         """Second derivatives (N, nx + nm, ns, ns) of next states and multipliers.
-        The ns = nx + nu + np variables are the components of state, input and parameters.
+        Each of N steps has a next state with nx components, and nm multipliers. The ns = nx + nu + np
+        variables are the components of state (nx), input (nu) and parameters (np).
         """
         nx, nm, nu, np_ = self.sizes
         ns = nx + nu + np_
@@ -137,8 +141,9 @@ class Solved:
 
 
 class _Errors:
-    """Conversion of derivatives from state errors to the components of the state.
-    A map has derivatives with respect to errors, in which a rotation has three components and not four.
+    """Conversion of a map's derivatives from state errors to state components.
+    The map has derivatives with respect to state errors, in which a rotation has three components. The state
+    has a quaternion with four components instead.
 
     The formulas are in `vioc.learning.ambient`.
     """
@@ -150,8 +155,8 @@ class _Errors:
         self.own = lin.matrix
 
     def weights(self, w: np.ndarray) -> np.ndarray:
-        """Convert weights of the next state's components to weights of its error.
-        Weights of multipliers are unchanged.
+        """Convert weights of next-state components to weights of error components.
+        Both weighted sums have the same first derivative. Weights of multipliers are unchanged.
         """
         nx = self.map.nx
         return np.concatenate([np.einsum("nij,ni->nj", self.out, w[:, :nx]), w[:, nx:]], axis=1)
@@ -162,9 +167,9 @@ class _Errors:
         return np.concatenate([J[:, :, :ndx] @ self.into, J[:, :, ndx:]], axis=2)
 
     def second(self, H: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Return the Hessian of weighted results with respect to state components.
-        H is the Hessian with respect to the error of the state. Results are the next state and the
-        multipliers.
+        """Return the Hessian of w . (next state, multipliers).
+        It is with respect to the components of the state, the input and the parameters. The given Hessian H
+        is with respect to the error of the state instead of its components.
 
         H is the second derivative of `weights(w)` times (next error, multipliers) by (error, u, ...).
         """

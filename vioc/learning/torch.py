@@ -1,5 +1,5 @@
 """Maps as PyTorch functions with forward- and reverse-mode derivatives.
-Second derivatives are those of reverse mode applied twice.
+To get second derivatives, apply the reverse mode twice.
 
 step = vioc.learning.torch.step(f)
 x_next = step(x, u)                      # (..., nx), double precision

@@ -19,7 +19,9 @@ LEAST = 256  # and its least value
 
 
 def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: np.ndarray) -> Trajectory:
-    """Return a rollout in which each step that cannot be solved is halved, repeatedly if necessary.
+    """Return the rollout from the state x0 under the inputs U, with shorter steps where needed.
+    A step that cannot be solved is replaced by two steps of half its length. Halving is repeated if
+    necessary.
 
     Returns
     -------
@@ -47,8 +49,8 @@ def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: 
         return Trajectory(f, t, x, u, lam, k0=k0).on_its_step()
 
     def taken(k: int, x: np.ndarray, start: float, size: float) -> np.ndarray:
-        """Take a substep of step k from the state x.
-        `start` and `size` are its start and length, as fractions of the step.
+        """Return the state after a substep of step k that begins in the state x.
+        The substep has the start `start` and the length `size`, as fractions of step k.
         """
         nonlocal cuts
         by_x, by_u = (m[0] for m in f.mechanism.inputs_at(np.array([start + size])))

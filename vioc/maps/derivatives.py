@@ -1,4 +1,4 @@
-"""First and second derivatives of the steps of a map, and data of the steps they belong to."""
+"""First and second derivatives of the steps of a map, and data of steps to be differentiated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Self = TypeVar("Self", bound="StepArrays")
 
 
 class StepArrays:
-    """Base class of records whose fields are arrays with the step as their first axis."""
+    """Base class of objects whose attributes are arrays, in which the first index is that of a step."""
 
     @property
     def blocks(self) -> dict[str, np.ndarray]:
@@ -90,7 +90,7 @@ class Steps:
 
     @staticmethod
     def joined(parts: list[Steps]) -> Steps:
-        """Return several lists of steps joined into one."""
+        """Join several `Steps` objects into one."""
         return Steps(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Steps)})
 
     def tiled(self, count: int) -> Steps:
@@ -128,9 +128,9 @@ class Linearization(StepArrays):
 
     @staticmethod
     def of(states: np.ndarray, multipliers: np.ndarray, nu: int) -> Linearization:
-        """Return a linearization, given the Jacobians of a step's results.
-        The results are the next state and the multipliers. Both Jacobians are with respect to the state, the
-        `nu` inputs and the parameters.
+        """Return a linearization, given the Jacobians of the next state and of the multipliers.
+        The arguments `states` and `multipliers` are these two Jacobians. Both are with respect to the state,
+        the `nu` inputs and the parameters.
 
         The Jacobian of the states is (..., ndx, ns), that of the multipliers (..., nm, ns), both by
         s = (state errors, inputs, parameters).
@@ -140,8 +140,9 @@ class Linearization(StepArrays):
 
     @property
     def matrix(self) -> np.ndarray:
-        """Jacobian (..., ndx + nm, ndx + nu + np) of next state and multipliers.
-        The derivatives are with respect to the state, the input and the parameters.
+        """Jacobian of the next state (ndx components) and the multipliers (nm).
+        The derivatives are with respect to the state (ndx components), the input (nu) and the parameters
+        (np). The shape is (..., ndx + nm, ndx + nu + np).
         """
         return np.block([[self.A, self.B, self.P], [self.C, self.D, self.E]])
 
@@ -157,7 +158,7 @@ class Linearization(StepArrays):
 
 
 def _table(m: np.ndarray) -> str:
-    """Return a matrix as text with five digits, in which entries as small as rounding errors are 0."""
+    """Return a matrix as text with five digits; entries as small as rounding errors are printed as 0."""
     texts = [[f"{v:.5g}" for v in row] for row in np.where(np.abs(m) > 1e-14 * np.abs(m).max(), m, 0.0)]
     width = max(len(text) for row in texts for text in row)
     return "\n       ".join(" ".join(text.rjust(width) for text in row) for row in texts)
@@ -188,8 +189,9 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def of(H: np.ndarray, ndx: int, nu: int) -> SecondOrder:
-        """Divide the Hessian H of each step into its blocks.
-        H contains the second derivatives with respect to the state, the input and the parameters.
+        """Return a `SecondOrder` object with the blocks of each step's Hessian H.
+        The variables of H are the state error, the input and the parameters. A block has the derivatives
+        with respect to two of them, such as state and input.
 
         The Hessians (..., ns, ns) are by s = (state errors, inputs, parameters).
         """
@@ -199,14 +201,14 @@ class SecondOrder(StepArrays):
 
     @staticmethod
     def shapes(ndx: int, nu: int, np_: int) -> tuple[tuple[int, int], ...]:
-        """Return the shapes of the blocks of one step's Hessian.
-        The Hessian is with respect to `ndx` state errors, `nu` inputs and `np_` parameters.
+        """Return the shapes of the blocks xx, xu, uu, xp, up and pp of one step's Hessian.
+        The letters stand for the state errors x (`ndx`), the inputs u (`nu`) and the parameters p (`np_`).
         """
         return (ndx, ndx), (ndx, nu), (nu, nu), (ndx, np_), (nu, np_), (np_, np_)
 
     @staticmethod
     def room(n: int, ndx: int, nu: int, np_: int) -> SecondOrder:
-        """Return second derivatives of n steps, with arrays that are not initialized."""
+        """Allocate arrays for the second derivatives of n steps, with undefined values."""
         return SecondOrder(*(np.empty((n, *shape)) for shape in SecondOrder.shapes(ndx, nu, np_)))
 
     @property
@@ -275,7 +277,7 @@ class MapDerivatives:
     @property
     def timed(self) -> MapDerivatives:
         """Derivatives of the map with two additional parameters: the step length dt and the start time t.
-        In the derivatives, they are the last two parameters.
+        The additional parameters dt and t come after all other parameters.
 
         The derivative by dt keeps the start of the step fixed. If all lengths change, later steps also start
         later, which the derivative by t covers. They are the derivatives of the step that solves the map's
@@ -308,8 +310,9 @@ class MapDerivatives:
         )
 
     def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
-        """Return the first derivatives of the motion along a trajectory.
-        They include the changes of the times of contact events. Feedback design needs these derivatives.
+        """Return the first derivatives of the motion along a trajectory, for feedback design.
+        The derivatives account for contact events whose times depend on the state. With `closed`, the motion
+        is periodic.
 
         They differ from `linearize` where steps are switched by their index, and bodies by contact
         (`SwitchedMap`). `closed`: the motion continues with its first step.

@@ -75,7 +75,8 @@ class Course:
 
 
 class Driver:
-    """Computation of rollouts by a fast step solver, and by slower solvers for steps on which it fails.
+    """Computation of rollouts by a fast step solver.
+    If the fast solver fails in a step, slower and more robust solvers solve this step.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ class Driver:
 
     def check_starts(self, X: np.ndarray, k: int) -> None:
         """Raise `StepError` if one of the states X (N, nx) is not a valid initial state of a step.
-        For example, a state with dependent constraints is not valid.
+        For example, constraints whose gradients are linearly dependent make a state invalid.
 
         They are the states of the steps from k on.
         """
@@ -108,7 +109,7 @@ class Driver:
 
     def check_passed(self, c: Course, n: int) -> None:
         """Raise `StepError` if a step cannot start in the state in which one of the first n steps ended.
-        For example, no step can start in a state with dependent constraints.
+        For example, no step can start where the gradients of constraints are linearly dependent.
         """
         if (fault_of := self._solver.fault_of) is not None:
             for k in range(1, n + 1):
@@ -116,7 +117,7 @@ class Driver:
                     raise self._failed(c, _of_fault(fault, c.k0 + k), k)
 
     def _explained(self, error: StepError, x: np.ndarray) -> StepError:
-        """Return the error of a step, or a clearer one if the step's initial state is the cause."""
+        """Return the exception of a failed step, or a clearer exception if the initial state is the cause."""
         fault = "" if self._solver.fault_of is None else self._solver.fault_of(x, True)
         return _of_fault(fault, error.k) if fault else error
 
@@ -155,7 +156,8 @@ class Driver:
     def run(
         self, x0: np.ndarray, U: np.ndarray, k0: int, lengths: np.ndarray, X: Any, K: Any, t: Any
     ) -> Trajectory:
-        """Compute a rollout with given inputs, or with feedback, and return it as a trajectory.
+        """Compute a rollout with the inputs U, or with feedback, and return it as a trajectory.
+        The feedback adds -K[k] difference(X[k], x[k]) to the input U[k].
 
         It is `OneStepMap.run` of the map.
         """
@@ -176,9 +178,9 @@ class Driver:
             self._overcome(c, k)
 
     def attempt(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, float]:
-        """Return the next state that the solver computes, and the solution's error.
-        No exception is raised if the solution is wrong. The error is the last relative correction of the
-        solution, or at least 1 if the solver does not certify the solution.
+        """Return the next state that the step solver computes, and an error measure of this solution.
+        The measure is the relative size of the last Newton correction, or at least 1 if the solver does not
+        certify the solution. A wrong solution raises no exception.
 
         The robust kernel is used if there is one.
         """
@@ -188,10 +190,10 @@ class Driver:
         return np.ravel(x_next), float(np.ravel(error)[0])
 
     def _advance(self, c: Course, solve: Any, k: int, last: int, first: int) -> tuple[int, float | None]:
-        """Take steps of a rollout with one solver, until it fails or reaches the step `last`.
+        """Take steps of a rollout with the solver `solve`, from step k until it fails or reaches step `last`.
+        Return the index of the step that was reached, and the error of that step or None.
 
-        Returns the index of the step that it came to, and the error of that step if it is before `last`.
-        Without a program no step is taken.
+        The error is None if the step `last` was reached. Without a program no step is taken.
         """
         program: Program | None = solve(c.feedback is not None)
         if program is None:
@@ -366,8 +368,9 @@ def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndar
 
 
 def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
-    """Continue many rollouts to their last steps.
-    The compiled program is called several times, so that Ctrl-C can interrupt the work between two calls.
+    """Continue many rollouts by the compiled program `many`, each up to its last step or a failed step.
+    The program is called for a few steps at a time, so that Ctrl-C can interrupt the work between two
+    calls.
 
     Calls `ManyProgram.accumulate`.
     """

@@ -38,7 +38,8 @@ class ExplicitMap(KernelMap):
     @property
     @abstractmethod
     def explicit(self) -> ca.Function:
-        """CasADi function of one explicit step, which returns the next state, multipliers and an error.
+        """CasADi function of one step, which returns the next state, the multipliers and an error measure.
+        The error measure is a number that is larger than the map's tolerance if the step failed.
 
         It is (x, u, t, dt, parameters) -> (x_next, multipliers, error), best a `shared` property.
         """

@@ -110,7 +110,7 @@ class KernelPrograms:
         self._many: list[ManyProgram | None] = []  # of length one once it was asked for
 
     def solver(self, rescued: Callable[..., Solved], **more: Any) -> StepSolver:
-        """Return a step solver that tries these compiled programs first, and then the function `rescued`.
+        """Return a step solver that calls the function `rescued` if the compiled programs fail.
 
         `more` are other attributes of the `StepSolver`.
         """

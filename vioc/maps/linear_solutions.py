@@ -66,18 +66,20 @@ class Implicit:
 
     @cached_property
     def values(self) -> ca.SX:
-        """Solution w (n,) of the linear equations, as an expression in the map's symbols."""
+        """Unknowns w (n,), such as velocities, as an expression in the state and the parameters.
+        The expression is the solution of the linear equations G(x, w) = 0."""
         return self._values()
 
     @cached_property
     def w(self) -> ca.SX:
-        """Symbols (n,) that replace the solution of the linear equations in expressions."""
+        """CasADi symbols (n,) of the unknowns w of the linear equations G(x, w) = 0.
+        In long expressions, these symbols replace the solution of the equations."""
         return ca.SX.sym("w", self.values.numel())
 
     def extended(
         self, x: ca.SX, parameters: ca.SX, more: Callable[[ca.SX], ca.SX], rest: list[int]
     ) -> Implicit:
-        """Return these quantities for an extended map, whose state is x.
+        """Return an `Implicit` object with the same quantities w for an extended map with the state x.
         The state of the extended map also contains some of this map's parameters.
 
         Its state x ends with `more`, which replaces some parameters; `rest` are the indices of those that
@@ -93,8 +95,8 @@ class Implicit:
         return Implicit(x, parameters, lambda: self.values, self._begun, equations)
 
     def values_at(self, x: ca.SX, parameters: ca.SX) -> ca.SX:
-        """Return the solution of the linear equations in given symbols.
-        The symbols x and `parameters` replace those of the state and the parameters.
+        """Return the quantities w (n,), such as velocities, for a given state x and `parameters`.
+        The quantities are the solution of the linear equations G(x, w) = 0, as a CasADi expression.
         """
         if ca.is_equal(x, self.x) and ca.is_equal(parameters, self.parameters):
             return self.values
@@ -109,10 +111,10 @@ class Implicit:
         return self._function.n_instructions() > SHORT
 
     def lifted(self, expression: ca.SX, short: bool = False) -> ca.SX | None:
-        """Return an expression with the solution of the linear equations replaced by symbols.
+        """Replace the solution of the linear equations G(x, w) = 0 by the symbols w in an expression.
         Return None if the expression does not contain the solution.
 
-        The symbols are `w`. None if it does not contain `values`, or if these are `SHORT`, unless `short`.
+        The result is also None if the solution has at most `SHORT` operations, unless `short`.
         """
         if not (self._begun() and (short or self._long)):
             return None
@@ -144,12 +146,13 @@ class Implicit:
         return None if same else ca.SX(expression.sparsity(), ca.vertcat(*replaced))
 
     def lowered(self, *expressions: ca.SX) -> list[ca.SX]:
-        """Return expressions with the symbols of the solution replaced by its formula."""
+        """Replace the symbols w in expressions by the solution of the linear equations G(x, w) = 0."""
         return ca.substitute(list(expressions), [self.w], [self.values])
 
     @cached_property
     def _derivatives(self) -> ca.Function:
-        """CasADi function of the equations' residual, the solution's Jacobian, and the adjoint variables.
+        """CasADi function of the residual G(x, w), the Jacobian dw/dx, and the adjoint variables of G.
+        The quantities w, such as velocities, solve the linear equations G(x, w) = 0.
 
         (x, parameters, w, weights) -> G, F, mu.
         """
@@ -159,20 +162,22 @@ class Implicit:
         return ca.Function("implicit", [e.x, e.parameters, e.w, weights], outputs)
 
     def equation(self) -> ca.SX:
-        """Return the residual of the linear equations, in the symbols of the map and of the solution."""
+        """Return the residual G (n,) of the linear equations G(x, w) = 0 for the unknowns w.
+        It is an expression in the state x, the parameters and the symbols w."""
         return self._derivatives(self.x, self.parameters, self.w, 0)[0]
 
     def first(self) -> ca.SX:
-        """Return the derivative (n, nx) of the unknowns w with respect to the state.
-        The unknowns are the solution of the linear equations.
+        """Return the derivative (n, nx) of the unknowns w (n,) with respect to the state x (nx,).
+        The unknowns, such as velocities, solve the linear equations G(x, w) = 0.
         """
         return self._derivatives(self.x, self.parameters, self.w, 0)[1]
 
     def adjoint(self, weights: ca.SX) -> ca.SX:
-        """Return the adjoint variables (n,) of the linear equations, for given weights of the solution."""
+        """Return the adjoint variables (n,) of the linear equations G(x, w) = 0 for the unknowns w.
+        They belong to the weighted sum of the unknowns with the given `weights` (n,)."""
         return self._derivatives(self.x, self.parameters, self.w, weights)[2]
 
 
 def entries(column: ca.SX, at: list[int]) -> ca.SX:
-    """Return the entries `at` of a CasADi column as a column."""
+    """Return the entries with the indices `at` of a CasADi column, as a column."""
     return ca.vertcat(ca.SX(0, 1), *(column[i] for i in at))

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def added(x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
-    """Return the coordinates x + by, for a mechanism without constraints."""
+    """Return the coordinates x + by, which a mechanism without constraints has after a displacement."""
     return x + by
 
 
 def exact(dt: float) -> float:
-    """Return 0 N, the default for the rounding error of forces in a step.
-    The length of the step is `dt`.
+    """Return 0 N as the rounding error of forces in a step of length `dt`.
+    It is the default of `Mechanism.force_rounding`.
     """
     return 0.0
 
@@ -38,8 +38,8 @@ def no_regressor(linear: Any = ()) -> Any:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Properties of a map that only mechanisms have, such as energy.
-    For maps that are no mechanisms, they have default values.
+    """Properties of a map that only mechanisms have, such as strings or moments of inertia.
+    For maps that do not describe a mechanism, these properties have default values.
 
     Attributes
     ----------
@@ -116,7 +116,8 @@ def no_mechanism(f: OneStepMap) -> Mechanism:
 
 
 def held_inputs(f: OneStepMap, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrices by which every substep has the same input as the whole step.
+    """Return two matrices for each substep of a step, which keep the input constant during the step.
     The input of a substep is the first matrix times the state x plus the second matrix times the input u.
+    Here the first matrix is zero and the second is the unit matrix.
     """
     return np.zeros((len(ends), f.nu, f.nx)), np.tile(np.eye(f.nu), (len(ends), 1, 1))

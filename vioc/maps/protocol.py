@@ -237,11 +237,12 @@ class OneStepMap(ABC):
         *,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """Compute N steps from a state, with given inputs or with feedback, as a trajectory.
-        `lengths` (N,), s, are the step lengths.
+        """Compute N steps of given `lengths` (N,), s, from the state x0, and return the trajectory.
+        The inputs are U (N, nu). If X and K are given, feedback adds -K[k] difference(X[k], x[k]) to them.
 
-        They are those of `rollout`, or of `track` if X and K are given. They begin at the times `t` (N,), s,
-        if given, as for a range of a trajectory with unequal steps. The caller has checked shapes and values.
+        The steps are those of `rollout`, or of `track` if X and K are given. They begin at the
+        times `t` (N,), s, if given, as for a range of a trajectory with unequal steps. The caller has checked
+        shapes and values.
         """
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
@@ -498,7 +499,7 @@ class OneStepMap(ABC):
 
     @property
     def residual(self) -> ca.Function | None:
-        """CasADi function of the residual of a step; None if the map defines no equations.
+        """CasADi function of the residual of the equations of a step; None if a map defines no equations.
 
         They are r(x, u, x_next, multipliers, t, dt, parameters) = 0. Multiple shooting and DMOC use them.
         """
@@ -514,7 +515,8 @@ class OneStepMap(ABC):
 
     @property
     def depends_on_time(self) -> bool | None:
-        """Flag, True if a step depends on time; None if the map defines no equations."""
+        """Flag, True if a step depends on time; None if it is unknown.
+        It is unknown if the map has neither a `residual` nor an `explicit` formula of its steps."""
         for function, at in ((self.residual, 4), (self.explicit, 2)):
             if function is not None:
                 args = function.sx_in() if function.is_a("SXFunction") else function.mx_in()
@@ -547,7 +549,8 @@ class OneStepMap(ABC):
         """
 
     def trying(self, **values: float) -> OneStepMap:
-        """Return the map with trial values of parameters, for a search or a filter.
+        """Return the map with other parameter values, which are checked less than by `with_parameters`.
+        Searches and filters use this method, because they also try values that are not physical.
 
         In contrast to `with_parameters` only inertias of bodies are checked, since without valid ones there
         is no motion.

@@ -67,7 +67,7 @@ def relaxed_step(
     contacts: Sequence[str],
 ) -> Callable[[np.ndarray, float], RelaxedStep]:
     """Return a function that builds the smoothed equations of a step with contact.
-    The arguments of this function are the parameter values of the map and the smoothing parameter.
+    The arguments of the returned function are the map's parameter values and the smoothing parameter.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ class Case:
             )
 
     def vary(self, s: np.ndarray) -> np.ndarray:
-        """Return the result of a step at varied arguments s, from which finite differences are made.
+        """Return the result of the test step if its arguments change by s, for finite differences.
 
         The result is the next state's error and the multipliers (ndx + nm,), if (error, input, parameters)
         differ from the test point by s.
@@ -136,7 +136,7 @@ def check_map(
 
 
 def names(case: Case) -> None:
-    """Check that the numbers of names match the map's sizes, and that each name is a quantity."""
+    """Check that states, errors, inputs and parameters have unique names, and quantities are scalars."""
     f = case.f
     sizes = f.nx, f.nu, len(f.multiplier_names), len(f.theta), 1
     for symbol, size, what in zip(f.symbols, sizes, f.symbols._fields, strict=True):
@@ -261,7 +261,7 @@ def _same_steps(case: Case, got: Steps, expected: Steps) -> None:
 
 
 def _shaped(case: Case, got: Linearization | SecondOrder, what: str) -> None:
-    """Check the shapes of all blocks of first or second derivatives.
+    """Check the shapes of all arrays in an object with the first or second derivatives of a step.
 
     Blocks of wrong sizes may also fit together.
     """
@@ -373,7 +373,7 @@ def derivatives_by_times(case: Case) -> None:
 
 
 def tensors(case: Case) -> None:
-    """Check the tensors of second derivatives against contracted second derivatives."""
+    """Check that the tensors of second derivatives, multiplied by weights, give the weighted Hessians."""
     f, run, n = case.f, case.run, len(case.run)
     Z, zeta = case.numbers(8, n, f.ndx), case.numbers(9, n, len(f.multiplier_names))
     many = f.second_order_trajectory(run, Z, zeta)
@@ -409,7 +409,8 @@ def along_trajectories(case: Case) -> None:
 
 
 def equations(case: Case) -> None:
-    """Check that steps satisfy `residual`, and agree with `explicit` and `kernel`."""
+    """Check that steps of the map agree with the CasADi functions that define these steps.
+    The functions are the residual, the explicit formula and the solver of a step, as far as they exist."""
     f, run = case.f, case.run
     t, at = case.k * f.dt, (run.x[0], run.u[0])
     if f.residual is not None:
@@ -448,7 +449,8 @@ def refusals(case: Case) -> None:
 
 
 def copies(case: Case) -> None:
-    """Check that the map's identity is plain data, and that a pickled copy gives the same bits."""
+    """Check that a pickled copy of the map gives exactly the same rollout, to the last bit.
+    Also check that the map's description `identity()` is plain data."""
     json.dumps(case.f.identity())
     if not case.pickles:
         return

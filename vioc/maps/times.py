@@ -30,8 +30,8 @@ TIMES = 2  # dt and t
 
 
 class StepTimes:
-    """Evaluator of derivatives of steps with respect to step length and start.
-    They are computed from the equations that define a step. The start is the time at which the step begins.
+    """Evaluator of derivatives of steps with respect to step length and start time.
+    The derivatives are computed from the equations that define a step.
 
     Parameters
     ----------

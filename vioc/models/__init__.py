@@ -88,10 +88,11 @@ def load(name: str, n: int | None = None) -> System:
 
 def n_link_pendulum(n: int) -> System:
     """Return a pendulum of `n` massless rods with point masses at their ends.
-    It is the example of paper [T], section VI-A.
+    It is the example of Johnson and Murphey (2009), section VI-A.
 
-    Rods are 1 m long, with a mass of 1 kg at each end; g = 9.8 m/s^2. In [T] the masses also have rotational
-    inertia; [T] prints neither that nor masses and lengths, and here the inertia is 0.
+    Rods are 1 m long, with a mass of 1 kg at each end; g = 9.8 m/s^2. In the paper the masses also have
+    rotational inertia. The paper does not give the inertia, the masses and the lengths; here the inertia
+    is 0.
 
     The variable ``link-i`` (i = 0 ... n-1) is the angle of rod i about x relative to the one above; all zero
     hangs straight down. Rod i ends in the frame ``tip-i``.
@@ -114,7 +115,7 @@ def scissor_lift(
     g: float = 9.81,
 ) -> System:
     """Return a hanging scissor lift of `n` segments in the x-z plane.
-    It is the example of paper [T], section VI-C.
+    It is the example of Johnson and Murphey (2009), section VI-C.
 
     A segment is two links of equal length that cross at their centres. The first segment's left link hangs on
     a pin at the origin, its right link on a slider along x. The links of each further segment hang on the
@@ -190,7 +191,7 @@ def scissor_lift_configuration(n: int, theta: float, *, length: float = 1.0) -> 
 
 def marionette_configuration() -> dict[str, float]:
     """Return the initial configuration of the model ``marionette``.
-    The model is that of paper [S], VIII-B.
+    The model is that of Johnson, Schultz and Murphey (2015), section VIII-B.
 
     It sits in the air with raised forearms. Each string is taut and vertical: its control is above its hook.
     Joints not named are at zero.

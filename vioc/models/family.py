@@ -171,7 +171,7 @@ def _rotation(rng: np.random.Generator) -> np.ndarray:
 
 def _terms(rng: np.random.Generator, tree: _Tree) -> list[Any]:
     """Return gravity and random springs, dampers and inputs for the joints of a tree.
-    Every slide has a spring.
+    Every prismatic joint has a spring.
     """
     terms: list[Any] = [Gravity(0, 0, -9.81)]
     variables = System(*tree.frames({})).variables

@@ -1,4 +1,5 @@
-"""Files of saved trajectories, which are written as a whole and checked when read."""
+"""Files of saved trajectories.
+An interrupted write leaves the previous file unchanged. The content of a file is checked when it is read."""
 
 from __future__ import annotations
 

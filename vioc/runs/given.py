@@ -69,7 +69,7 @@ class AsTrajectory:
 
     @property
     def energy(self) -> np.ndarray:
-        """Total energy at each sample (N+1,), J, if the map has one."""
+        """Total energy at each sample (N+1,), J; only for maps that define an energy."""
         return self.trajectory.energy
 
     def __len__(self) -> int:
@@ -128,13 +128,15 @@ class AsTrajectory:
         return self.trajectory.plot(*names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
-        """Animate the motion, and draw the obstacles of the optimization, if any.
+        """Animate the motion.
+        The obstacles of the optimization problem are drawn too, if the result has any.
         The arguments are those of `Trajectory.animate`.
         """
         return viz().animate(self, path, **options)
 
     def view(self, **options: Any) -> Any:
-        """Show the motion in the browser, with the obstacles of its optimization, if any.
+        """Show the motion in the browser.
+        The obstacles of the optimization problem are shown too, if the result has any.
         The arguments are those of `Trajectory.view`.
         """
         return viz().view(self, **options)

@@ -34,7 +34,9 @@ def new_lengths(run: Trajectory, dt: Any) -> np.ndarray:
 
 
 def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
-    """Return a trajectory's inputs (M, nu) in new steps between `times` (M+1,), s."""
+    """Return a trajectory's inputs (M, nu) in new steps between `times` (M+1,), s.
+    An input is the mean over the new step. Positions of kinematic variables are interpolated.
+    """
     f, h = run.map, run.step_lengths
     grown = np.concatenate([np.zeros((1, f.nu)), np.cumsum(run.u * h[:, None], axis=0)])
     held = np.diff(_columns(times, run.t, grown), axis=0) / np.diff(times)[:, None]
@@ -52,7 +54,8 @@ def by_map(run: Trajectory, lengths: np.ndarray, times: np.ndarray, k0: int) -> 
 
 
 def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tuple[Any, ...]:
-    """Interpolate a trajectory to new steps; return times, states and other arrays.
+    """Interpolate a trajectory to steps of other `lengths`.
+    Return the map with these steps, and arrays of times, states, inputs and multipliers.
 
     States are interpolated along the map's own differences. Impulses of constraints keep their sum: each new
     step has its share of the impulses of the old steps that it overlaps.

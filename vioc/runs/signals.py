@@ -184,7 +184,7 @@ def _call(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 def first_knot(value: Any) -> float | None:
     """Return the time of the first knot of a scipy spline, s.
-    The result is None for periodic splines and other functions, which are evaluated at all times.
+    The result is None for a periodic spline and for any other function.
     """
     knots = _knots(value)
     return None if knots is None else knots[0]

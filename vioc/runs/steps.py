@@ -13,8 +13,9 @@ SAME = 1e-9  # relative difference up to which step lengths are equal
 
 def lengths_of(t: np.ndarray, own: float) -> np.ndarray:
     """Return the step lengths (N,), s, between sample times t (N+1,), s.
+    If they equal the map's step length `own` up to rounding errors, they are exactly `own`.
 
-    They are `own` to the bit if they equal it, as times far from zero have rounding errors.
+    Times far from zero have such rounding errors.
     """
     h = np.diff(t)
     if not len(h):
@@ -28,8 +29,10 @@ def lengths_of(t: np.ndarray, own: float) -> np.ndarray:
 
 def times_of(lengths: np.ndarray, k0: int, own: float, begins: np.ndarray | None = None) -> np.ndarray:
     """Return sample times (N+1,), s, of steps with given lengths, from step k0 on.
+    Step k0 starts after k0 steps of the map's default length `own`. Where `begins` (N,) is given, it
+    contains the start times of the steps.
 
-    Step k0 starts after k0 equal lengths; or steps start at the times `begins` (N,).
+    If all `lengths` are equal, the first k0 steps also have this length.
     """
     if begins is not None and len(begins):
         return np.append(begins, begins[-1] + lengths[-1])
@@ -91,10 +94,11 @@ def check_clock(run: Any, what: str) -> None:
 
 
 def steps_within(got: float, step: float, what: str, owner: str, hold: bool) -> int:
-    """Return how many steps of length `step` fit in one step of length `got`.
+    """Return how many short steps (length `step`) form one long step (length `got`).
+    The number must be 1, or any positive integer if the input is held during a long step (`hold`).
+    Otherwise, ValueError is raised.
 
-    `what` takes the longer steps, `owner` the shorter. Raises ValueError unless the number is 1, or an
-    integer if `what` is to `hold` between its samples.
+    In its message, `what` takes the long steps and `owner` the short ones.
     """
     n = max(1, round(got / step))
     whole = same_steps(got, n * step)

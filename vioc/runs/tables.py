@@ -349,7 +349,8 @@ def _headed(
 
 
 def _values(column: Any) -> np.ndarray:
-    """Convert cells to floats, empty ones to NaN; leave integers and text unchanged."""
+    """Convert a column of cells to floats, with NaN for empty cells.
+    A column that contains text is returned as text, and an array of integers unchanged."""
     if isinstance(column, tuple):  # the cells of a file
         try:
             return np.array(list(map(float, column)))

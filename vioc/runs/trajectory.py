@@ -1,4 +1,6 @@
-"""Trajectories, which are the results of rollouts: named quantities and files."""
+"""Trajectories, which are the results of rollouts.
+A trajectory gives the values of named quantities, and it can be saved to a file.
+"""
 
 from __future__ import annotations
 
@@ -139,10 +141,10 @@ class Trajectory:
         return float(self.t[-1] - self.t[0])
 
     def on_its_step(self) -> Trajectory:
-        """Return the trajectory, with its map's default step length set to its own.
+        """Return the trajectory with a map whose default step is as long as its steps.
 
-        If they are not equal, the trajectory is unchanged. Results made from it (a regulator, a file, a
-        quantity) then have these steps.
+        If the steps have unequal lengths, the trajectory is unchanged. Results made from it (a regulator, a
+        file, a quantity) then have these steps.
         """
         h, f = self.step_lengths, self.map
         if not len(h) or h[0] == f.dt or not (h == h[0]).all():
@@ -184,7 +186,7 @@ class Trajectory:
 
     @property
     def energy(self) -> np.ndarray:
-        """Total energy at each sample (N+1,), J; only for maps that have an energy."""
+        """Total energy at each sample (N+1,), J; only for maps that define an energy."""
         return self["energy"]
 
     def slack(self, tolerance: float | None = None) -> list[Slack]:
@@ -302,7 +304,7 @@ class Trajectory:
     # -- file -----------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Save the trajectory, with all names, to an npz file or to a CSV file.
+        """Save the trajectory and the names of its quantities to an npz or CSV file.
 
         A path ``NAME.csv`` gives CSV (``table().write``), a path without a suffix gets ``.npz``. The file is
         written completely or not at all: an interrupted save leaves the old file.

@@ -8,7 +8,8 @@ from typing import Any
 
 
 def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return a point for every combination of the given values of the arguments.
+    """Return the arguments of a function for every combination of the given values.
+    Each keyword is an argument of the function, with its values. The result is a list of dicts.
 
     The last argument varies fastest.
 
@@ -26,8 +27,9 @@ def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def zipped(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return points that combine the values of the arguments one to one.
-    Point i has the i-th value of every argument. ValueError if the numbers of values differ.
+    """Return dicts of arguments; dict i has the i-th value of every argument.
+    Each keyword is an argument of a function, with its values. ValueError is raised if the numbers of
+    values differ.
     """
     columns = {name: list(values) for name, values in axes.items()}
     if len({len(column) for column in columns.values()}) > 1:

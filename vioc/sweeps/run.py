@@ -101,7 +101,8 @@ class Sweep(Sequence):
         return [o for o in self.outcomes if o.ok]
 
     def column(self, name: str) -> np.ndarray:
-        """Return one entry of the points or results (dicts) as an array; NaN if failed."""
+        """Return the entry `name` of all points or results (dicts) as an array.
+        The value is NaN for a task that failed, if the points do not have the entry."""
         column = []
         for o in self.outcomes:
             source = next((d for d in (o.point, o.value) if isinstance(d, Mapping) and name in d), None)

@@ -116,7 +116,8 @@ def table(name: str, rows: Any, precision: str) -> str:
 
 
 def vector(name: str, values: Any, precision: str) -> str:
-    """Return C code that defines a constant array of at least one number."""
+    """Return C code that defines a constant array.
+    An empty array gets one zero, because an array in C has at least one entry."""
     values = np.ravel(values)
     return f"static const real {name}[{max(len(values), 1)}] = {{{_numbers(values, precision) or '0'}}};\n"
 
@@ -166,8 +167,8 @@ def _expression(name: str, comment: str, precision: str, outputs: dict, **symbol
 
 
 def _sensed(f: OneStepMap, measurement: Measurement | None, precision: str) -> tuple[ca.SX, ca.SX, str]:
-    """Return CasADi expressions of a map's state and of its measurement.
-    Also return C code that computes the measurement from the state.
+    """Return a symbol x of a map's state, the measurement g(x), and its C code.
+    The measurement is a CasADi expression. The C code is a function that computes it.
 
     Without a measurement g is the state.
     """

@@ -164,7 +164,9 @@ class _Value:
 
 
 class _Graph:
-    """Generator of the C statements of a CasADi function, except for its outputs."""
+    """Generator of the C statements of a CasADi function.
+    The statements in `lines` compute intermediate values. The method `written` returns those that assign an
+    output."""
 
     def __init__(self, function: ca.Function, precision: str):
         if not function.is_a("SXFunction"):

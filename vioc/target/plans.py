@@ -36,7 +36,9 @@ END_OF_TYPES = "} QP_(state);\n"
 
 
 def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
-    """Raise ValueError if C code lacks a feature that a predictive controller has."""
+    """Raise ValueError if no C code can be generated for a predictive controller.
+    For example, C code cannot have a fallback law, a delay or a deadline.
+    """
     problem = law.problem
     given = {
         "delay": law.delay != 0,

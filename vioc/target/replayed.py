@@ -103,8 +103,8 @@ def of_loop(
 
 
 def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
-    """Return recorded steps of a map, and the linearization of a few of them.
-    They are the first steps. The linearization is None unless `derivatives` is True.
+    """Return recorded steps of a map, and the linearization of the first few steps.
+    The linearization is None unless `derivatives` is True.
     """
     few = steps.piece(slice(0, LINEARIZED))
     return steps, f.derivatives.linearize(few) if derivatives and len(few) else None

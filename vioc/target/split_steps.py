@@ -83,15 +83,17 @@ class SplitStep:
 
     @cached_property
     def result(self) -> ca.Function:
-        """CasADi function of the next state and multipliers, given the implicit unknowns."""
+        """CasADi function of a step's next state and multipliers.
+        Its arguments include the unknowns of the step's implicit equations."""
         nx = self.map.nx
         outputs = {"x_next": ca.densify(self.after[:nx]), "multipliers": ca.densify(self.after[nx:])}
         return self.function("result", outputs)
 
     @cached_property
     def derivatives(self) -> ca.Function:
-        """CasADi function of the Jacobians of implicit equations and next state.
-        The derivatives are with respect to the implicit unknowns, the state and the input.
+        """CasADi function of the Jacobians of a step's implicit equations and next state.
+        The derivatives are with respect to the unknowns d of the implicit equations, the state and the
+        input.
         """
         ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
         outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}
@@ -260,9 +262,10 @@ def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
 
 
 def _solved(rows: ca.SX, y: ca.SX, pairs: Pairs, given: dict[int, ca.SX]) -> dict[int, ca.SX]:
-    """Solve explicit equations in order, each of them for one unknown.
+    """Solve explicit equations of a step one after the other, each for one unknown.
+    Return the solutions by the index of the unknown, together with the known solutions `given`.
 
-    Return `given` with the unknowns of `pairs`.
+    The `pairs` are the equations with their unknowns.
     """
     given = dict(given)
     for i, j in pairs:

@@ -102,7 +102,7 @@ def cable_nodes(system: System) -> list[list[int]]:
 
 
 def _smooth(system: System, chain: list[int]) -> bool:
-    """Return whether all frames between the members of a chain have no names.
+    """Return whether no other named frame lies between the frames of a chain.
 
     For example `link-0` below `tip-0` is a linkage, not a cable.
     """
@@ -207,7 +207,9 @@ def component_lines(places: Places, parameters: Mapping[str, float]) -> list[Lin
 
 
 def _contact_points(places: Places, parameters: Mapping[str, float]) -> list[Line]:
-    """Return the points, as lines, at which spheres of bodies touch the ground."""
+    """Return the lines that draw contact points of spheres on the ground.
+    A contact point is the point of a sphere that is nearest to the plane of the ground. Each `Line` has one
+    point."""
     lines = []
     for item in places.system.inequalities:
         if isinstance(item, Contact):

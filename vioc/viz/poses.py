@@ -140,7 +140,8 @@ def _local(
 
 
 def exponential(linear: np.ndarray, angular: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions and rotations of a joint of constant twist, at q (T,).
+    """Return positions and rotations of a joint with constant twist, at T values q.
+    The values q (T,) are those of the joint variable. The twist has a linear and an angular part.
 
     They are exp(hat(xi) q) for xi = (linear, angular).
     """

@@ -1,4 +1,6 @@
-"""Trajectories that are read from files for drawing, without their integrators."""
+"""Trajectories that are read from files for drawing.
+The integrators that computed them are not needed.
+"""
 
 from __future__ import annotations
 
@@ -98,8 +100,9 @@ def _innermost(identity: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_own_states(identity: dict[str, Any], system: System, path: Any) -> Any:
-    """Return an integrator that computes poses from saved states, None if not needed.
-    It is needed for the states of `GroupVI` and `MaximalVI`, which contain quaternions.
+    """Return an integrator that computes poses from saved states with quaternions.
+    The states of the integrators `GroupVI` and `MaximalVI` contain quaternions. For other states the result
+    is None.
     """
     from vioc.dynamics.integrators.groups import GroupVI
     from vioc.dynamics.integrators.maximal import MaximalVI

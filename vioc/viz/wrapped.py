@@ -21,7 +21,8 @@ def innermost(f: Any) -> Any:
 
 
 def freed_parameters(run: Any) -> dict[str, np.ndarray]:
-    """Return the values (T,) of the parameters that are states of a run, by name."""
+    """Return the values (T,) of a run's parameters that are components of its state.
+    The result is a dict by name."""
     names, x = list(run.map.state_names), np.asarray(run.x)
     return {n: x[:, names.index(PARAMETER + n)] for n in run.map.system.parameters if PARAMETER + n in names}
 

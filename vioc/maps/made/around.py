@@ -58,7 +58,8 @@ class SpaceAround(StateSpace):
 def inner_quantities(
     f: MapAround, expression: Callable[[ca.SX], ca.SX], unit: Callable[[str], str | None]
 ) -> QuantityTable:
-    """Return the table of the inner map's named quantities, expressed in the symbols of the outer map f.
+    """Return a table of an inner map's named quantities for the map f that contains the inner map.
+    The quantities are expressions in the CasADi symbols of f.
 
     `expression` rewrites the symbols of the inner map in those of `f`; `unit` returns the units of the
     additional states.
@@ -104,7 +105,7 @@ def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more:
 
 
 def kernel_symbols(f: OneStepMap) -> list[ca.MX]:
-    """Return symbols for the arguments of a map's kernel: x, u, t, dt and parameters."""
+    """Return symbols for the arguments of a step: state x, input u, time t, length dt and parameters."""
     return [ca.MX.sym("a", size) for size in (f.nx, f.nu, 1, 1, len(f.parameters))]
 
 

@@ -139,8 +139,9 @@ class DelayedMap(MapAround):
         dt: float | Sequence[float] | np.ndarray | None = None,
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        """Return the trajectory under time-varying feedback.
-        All steps must have the map's default length.
+        """Return the trajectory under the feedback u[k] = U[k] - K[k] difference(X[k], x[k]).
+        The input u[k] is a command, which acts after the delay. All steps must have the map's default
+        length.
 
         It is `OneStepMap.track`; gains are designed for the delay in seconds.
         """
@@ -156,7 +157,8 @@ class DelayedMap(MapAround):
         return whole.on_its_step()
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
-        """Return the trajectory of the inner map that belongs to a trajectory of this map."""
+        """Return the same motion as a trajectory of the inner map, which has no delay.
+        Its inputs are the commands at the times at which they act."""
         run = trajectory_of(run)
         x, w = self.split(run.x)
         arrays = (np.ascontiguousarray(x), np.ascontiguousarray(w[:-1, : self.nu]))
@@ -195,7 +197,7 @@ class DelayedMap(MapAround):
         return self._outer_second(derivatives_of(self.inner, timed).second(self._inner(steps), Z, zeta))
 
     def _outer_second(self, H: SecondOrder) -> SecondOrder:
-        """Return second derivatives of steps of this map, given those of the inner map.
+        """Return second derivatives of steps of this map, given those of the inner map without delay.
 
         The inner input is a state here, and the command enters linearly.
         """

@@ -1,4 +1,6 @@
-"""Map with constants as additional states: parameters, disturbances, sensor biases, duration."""
+"""Map whose additional states are constants.
+They are parameters, disturbances, sensor biases or the duration of the motion.
+"""
 
 from __future__ import annotations
 
@@ -209,8 +211,9 @@ class ExtendedMap(MapAround):
         return known[1]
 
     def seconds(self, constants: np.ndarray, k: int = 0) -> float:
-        """Return the unit of this map's time, s: the duration in the state if there is one, else 1 s.
-        Raises `StepError` unless the duration is positive.
+        """Return how many seconds one unit of this map's time has.
+        If the total duration of the motion is a state, it is the unit of time; otherwise the unit is 1 s.
+        `StepError` is raised if the duration is not positive.
         """
         if not self.steps:
             return 1.0
@@ -229,7 +232,7 @@ class ExtendedMap(MapAround):
 
     @property
     def matched(self) -> bool:
-        """Flag, True if all constants are disturbances of inputs or sensor biases."""
+        """Flag, True if each constant in the state is a sensor bias or a disturbance of an input."""
         return len(self.constants) == len(self.disturbances) + len(self.biases) and not self._pushes_states
 
     def input_disturbance(self, constants: np.ndarray) -> np.ndarray:
@@ -238,8 +241,8 @@ class ExtendedMap(MapAround):
 
     def _begins(self, lengths: np.ndarray, k0: int, unit: float, t: np.ndarray | None) -> np.ndarray:
         """Return the start times (N,) of the inner map's steps, s.
-
-        `unit` is the unit of this map's time.
+        The `unit` is the number of seconds in one unit of this map's time, in which t and `lengths` are
+        given.
         """
         return times_of(unit * lengths, k0, unit * self.dt)[:-1] if t is None else unit * t
 
@@ -287,7 +290,8 @@ class ExtendedMap(MapAround):
         return Trajectory(self, t, x, u, run.multipliers, k0=run.k0)
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
-        """Return the trajectory of the inner map that belongs to a trajectory of this map.
+        """Return the same motion as a trajectory of the inner map.
+        The states of the inner map do not contain the constants, and its inputs include the disturbances.
 
         Its map has the step length and the parameters of the run.
         """
@@ -348,7 +352,8 @@ class ExtendedMap(MapAround):
         return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)])]
 
     def _inner(self, steps: Steps) -> tuple[OneStepMap, Steps, float]:
-        """Return the inner map, the inner steps that belong to given steps, and this map's time unit, s."""
+        """Return the inner map, the steps that it takes in the given steps of this map, and the unit of time.
+        The unit is the number of seconds in one unit of this map's time."""
         (x0, constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
         c = constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
         unit, d = self.seconds(c, int(steps.k[0]) if len(steps) else 0), self._pushes(constants)
@@ -400,7 +405,8 @@ class ExtendedMap(MapAround):
         return SecondOrder.of(whole, self.ndx, self.nu)
 
     def _chain(self, steps: Steps, unit: float, by_times: bool, timed: bool) -> np.ndarray:
-        """Return the Jacobian of the inner step's arguments with respect to this step's arguments.
+        """Return the Jacobian of the arguments of the inner map's steps, for the chain rule.
+        The derivatives are with respect to the arguments of the steps of this map.
 
         Arguments are errors, inputs, parameters, dt and t.
         """

@@ -77,7 +77,8 @@ def _check_times(found: Sequence[Trajectory]) -> None:
 
 
 def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
-    """Raise `ValueError` unless each trajectory begins in the state in which the previous one ends."""
+    """Raise `ValueError` unless each trajectory begins in the state in which the previous one ends.
+    The states may differ at a joint with a jump."""
     for i, (a, b, jump) in enumerate(zip(found, found[1:], joints, strict=False)):
         if a.map.state_names != b.map.state_names:
             raise ValueError(f"join: runs {i} and {i + 1} have other states")
@@ -134,7 +135,8 @@ def _what(f: OneStepMap) -> Any:
 
 
 def unlike(f: OneStepMap, other: OneStepMap) -> str:
-    """Return a text about how two maps differ apart from step lengths, "" for equal maps."""
+    """Describe the first difference between two maps in a text; return "" for equal maps.
+    The step lengths of the maps are not compared."""
     if f is other:
         return ""
     (a, p), (b, q) = _what(f), _what(other)

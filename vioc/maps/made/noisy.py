@@ -1,4 +1,6 @@
-"""Map whose input is noise while the actual inputs are known, for moving-horizon estimation."""
+"""Map whose input is the process noise of another map, whose own inputs are known.
+Moving-horizon estimation uses it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from vioc.runs.trajectory import Trajectory
 
 
 class NoisyMap(MapAround):
-    """Map with known inputs, whose input is the process noise, for moving-horizon estimation.
+    """Map whose input is the process noise of an inner map, for moving-horizon estimation.
+    The inputs of the inner map are known.
 
     It is (x, w) -> f(x, u_k + G_k w) + S_k w, or x + S_k w for samples without a step, with u_k, G_k, S_k
     known.
@@ -111,7 +114,7 @@ class NoisyMap(MapAround):
 
     @property
     def _on(self) -> int:
-        """Index of the step of the inner map that belongs to step 0 of this map."""
+        """Step index that the inner map has when this map is at step 0."""
         return self.k0 - (int(np.argmax(self.taken)) if self.taken.any() else 0)
 
     @property
@@ -146,8 +149,8 @@ class NoisyMap(MapAround):
         return Steps(X, ends, W, multipliers, t, h, k)
 
     def _inner(self, steps: Steps) -> tuple[slice, Steps]:
-        """Return the range of the steps that the inner map takes, and these steps.
-        Other steps only add noise to the state.
+        """Return the steps of the inner map, and the range of their indices among the given `steps`.
+        The inner map takes no step at the other indices, where only noise is added to the state.
         """
         at = self._rows(steps.k)
         taken = np.flatnonzero(self.taken[at])
@@ -158,7 +161,8 @@ class NoisyMap(MapAround):
         return some, replace(piece, x1=ends, u=inputs, k=piece.k + self._on, t=piece.t + self._later)
 
     def _chain(self, steps: Steps, more: int) -> np.ndarray:
-        """Return the Jacobian of the inner step's arguments with respect to this step's arguments.
+        """Return the Jacobian of the arguments of the inner map's steps, for the chain rule.
+        The derivatives are with respect to the arguments of the steps of this map.
 
         Arguments are states, inputs and `more` others.
         """

@@ -37,7 +37,7 @@ class Parts:
 
     @property
     def count(self) -> int:
-        """Number m of successive steps of the other map in each step."""
+        """Number m of parts of each step; a part is one step of another map."""
         return len(self.sizes)
 
     def first(self, lin: Linearization) -> Linearization:
@@ -46,12 +46,11 @@ class Parts:
         return Linearization.of(end, along, lin.B.shape[2])
 
     def weights(self, lin: Linearization, Z: np.ndarray, zeta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weights of the results of each part of the steps.
-        They follow from the weights of the results of whole steps, Z for the next states and `zeta` for the
-        multipliers.
+        """Return weights of the next state and of the multipliers of each part of the steps.
+        They are needed for weighted second derivatives of whole steps. Whole steps have the weights Z of the
+        next states and `zeta` of the multipliers.
 
-        They follow from the covectors Z and zeta of the whole steps: at the end of a part, Z is the costate
-        of the remaining parts.
+        At the end of a part, its weights of the state are the costate of the remaining parts.
         """
         m, N = self.count, len(Z)
         Z = np.repeat(Z, m, axis=0)
@@ -72,8 +71,10 @@ class Parts:
 
     def _chain(self, lin: Linearization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the first derivatives of whole steps, by the chain rule from those of successive parts.
+        The three results are the Jacobians of the next states, of the multipliers, and of the arguments of
+        each part.
 
-        The results are those of ends (N, ndx, ns), of multipliers (N, nm, ns), and of the arguments of each
+        They are those of ends (N, ndx, ns), of multipliers (N, nm, ns), and of the arguments of each
         part (N m, ns, ns), all by s = (errors, inputs, parameters).
         """
         ndx, nu = lin.B.shape[1:]

@@ -19,7 +19,7 @@ def stepwise(
     K: np.ndarray | None,
     begins: np.ndarray | None,
 ) -> Trajectory:
-    """Compute a rollout that calls the map's `steps_at` for one step at a time.
+    """Compute a rollout by separate calls of the map's method `steps_at`, one for each step.
 
     The arguments are those of `OneStepMap.run`.
     """

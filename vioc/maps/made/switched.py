@@ -291,7 +291,8 @@ class SwitchedMap(MapAround):
 
     def _linearized(self, trajectory: Trajectory, closed: bool) -> Linearization:
         """Return the linearization of a motion, with the saltation correction at impacts.
-        With `closed`, the motion is periodic: its first step follows the last.
+        With `closed`, the motion is periodic, and its first step is treated as the successor of its last
+        step.
 
         It is `MapDerivatives.linearize_motion` (saltation). The first step after a switch that closes
         contacts has the derivatives of a step whose start, and with it the end of the step before, is shifted

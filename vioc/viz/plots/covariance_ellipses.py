@@ -18,8 +18,8 @@ PLANE = (5.2, 4.4)  # in
 
 
 def plot_gramian(structure: Structure, first: str, second: str, *, level: float = 1.0, ax: Any = None) -> Any:
-    """Plot the ellipsoid of a Gramian in the plane of two states.
-    The axes show the deviations of the states `first` and `second` from a reference.
+    """Plot projection and section of a Gramian's ellipsoid in the plane of two errors.
+    The errors are the deviations of the states `first` and `second` from a reference.
 
     The projection is solid, the section dashed. For a controllability report they are the last states that
     inputs of energy up to `level` reach, with any other errors and with zero other errors. For an

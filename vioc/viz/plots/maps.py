@@ -102,7 +102,9 @@ def plot_attraction(
     cells: int | None = None,
     ax: Any = None,
 ) -> Any:
-    """Plot initial states from which a closed loop converges, over two of the states.
+    """Plot from which initial states a closed loop converges.
+    The axes are two of the states. Initial states are dots if the closed loop converges from them, and
+    crosses otherwise. With `cells`, colours show the fraction from which it converges.
 
     Parameters
     ----------

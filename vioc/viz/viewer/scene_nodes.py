@@ -289,7 +289,9 @@ class Drawing:
 
 
 def _place(handle: Any, position: np.ndarray, wxyz: np.ndarray | None = None) -> None:
-    """Send a node's position and orientation to the browser if they have changed."""
+    """Send the changed pose of a viser object to the browser.
+    Nothing is sent for a pose that has not changed.
+    """
     if not np.array_equal(handle.position, position):
         handle.position = position
     if wxyz is not None and not np.array_equal(handle.wxyz, wxyz):
