@@ -138,6 +138,8 @@ class Interior:
                     it = self.now = small
                     self.search.forget()  # the filter's entries have the former cost scale
                     self.error, of_level = self.level.errors(it, b)
+                if self.level.tolerance < self.error <= ROUNDED:
+                    self._try_adjoint(b)
                 if self.error <= self.level.tolerance:
                     self.status = Status.CONVERGED
                 elif not self._next_subproblem(b, of_level):
@@ -150,6 +152,17 @@ class Interior:
                     return
         except StepError as error:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
+
+    def _try_adjoint(self, b: StageBlocks) -> None:
+        """Give the iterate the costates of the adjoint recursion if it is then an optimum.
+
+        The search then ends. Otherwise the costates stay those of Newton's step, which the exact Hessian of
+        the next step uses.
+        """
+        adjoint = self.level.with_adjoint(self.now, b)
+        error, _ = self.level.errors(adjoint, b)
+        if error <= self.level.tolerance:
+            self.now, self.error = adjoint, error
 
     def _next_subproblem(self, b: StageBlocks, error: float) -> bool:
         """Begin the next barrier subproblem once the present one is solved.

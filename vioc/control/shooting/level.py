@@ -407,6 +407,17 @@ class Level:
         self.set_share(it)
         return self._error(it, stationarity, 0.0), self._error(it, stationarity, self.mu)
 
+    def with_adjoint(self, it: Iterate, b: StageBlocks) -> Iterate:
+        """Return an iterate with the costates of the adjoint recursion.
+
+        For given multipliers of the constraints, no residual of stationarity with respect to the states is
+        left, so that the KKT residual shows the gradient of the cost with respect to the inputs. The costates
+        of Newton's step have rounding errors of the Riccati recursion, which may exceed the tolerance.
+        """
+        by_rows, by_end = b.pulled(it.y)
+        p, _ = costates(b.F, self.scale * b.g + by_rows, self.scale * b.g_end + by_end)
+        return replace(it, p=p)
+
     def set_share(self, it: Iterate) -> None:
         """Set `share`, the divisor of the complementarity residual, from the cost.
 
@@ -486,13 +497,12 @@ class Level:
         Costates come from the adjoint recursion. mu is at most the KKT residual of these multipliers. Slacks
         are the constraint values, at least mu over the multiplier inside of a bound.
         """
-        y = it.y * self.scale
-        by_rows, by_end = b.pulled(y)
-        p = costates(b.F, self.scale * b.g + by_rows, self.scale * b.g_end + by_end)[0]
-        self.estimate[:], self.costates[:], h = y, p, it.point.rows
+        it = self.with_adjoint(replace(it, y=it.y * self.scale), b)
+        p, y, h = it.p, it.y, it.point.rows
+        self.estimate[:], self.costates[:] = y, p
         of_low, of_high = np.where(self.has[0], -y, 0.0).clip(0), np.where(self.has[1], y, 0.0).clip(0)
         at = np.where(self._unequal, np.clip(h, self.lower, self.upper), self._target)
-        there = replace(it, p=p, y=y, s=at, low=of_low, high=of_high)
+        there = replace(it, s=at, low=of_low, high=of_high)
         self.mu = float(np.clip(self.errors(there, b)[0], self._last_mu, LEVEL))
         inside = self.inside(h)
         with np.errstate(divide="ignore", invalid="ignore"):
