@@ -145,7 +145,7 @@ class BaseParameters:
         The physical set in the order of the regressor.
     apart : float
         Distance of the physical set's combinations from `values`, root mean square in deviations. If it is
-        above about one, no bodies have these combinations, and the model or the splines are wrong.
+        above 3, no bodies have these combinations, and the model or the splines are wrong.
     deviations : dict of str to float
         Standard deviations of the forces' residuals by variable, N m or N; for loops by direction, forces
         times `arms`.

@@ -525,7 +525,7 @@ class OneStepMap(ABC):
 
     @own
     def kernel(self) -> Kernel | None:
-        """CasADi function that solves a step in compiled code, with its tolerance.
+        """CasADi function that solves a step, with its tolerance.
         The result is None if the map has no such function.
 
         Rollouts and closed loops are made from it.

@@ -103,7 +103,7 @@ class ConfigurationObserver:
         return estimate._replace(u=u)
 
     def formula(self) -> ObserverFormula | None:
-        """Return the observer as symbolic expressions, for compiled simulation.
+        """Return the observer as symbolic expressions, for fast simulation.
         Return None if the mechanism has no symbolic expression of its momentum.
         """
         f, nq = self.map, len(self.measurement.names)

@@ -1,4 +1,4 @@
-"""Symbolic feedback laws and observers, for simulation in one compiled function."""
+"""Symbolic feedback laws and observers, for simulation in one CasADi function."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """Simulation of a plant under a feedback law and an observer, sample by sample.
 
-If law and observer have symbolic formulas, many samples run in one call of a compiled function
+If law and observer have symbolic formulas, many samples run in one call of a CasADi function
 
     (x, x^, memory), numbers of the sample -> (x, x^, memory) of the next sample, and the records
 
 made of the kernels of the plant and of the observer's map (`OneStepMap.kernel`), the sensors, and the
-formulas of law and observer. A step that this function does not solve is computed by the maps themselves.
+formulas of law and observer. The plant's `backend` evaluates it, in compiled C or CasADi's virtual machine. A
+step that this function does not solve is computed by the maps themselves.
 """
 
 from __future__ import annotations

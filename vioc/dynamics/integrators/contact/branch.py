@@ -33,9 +33,9 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
     A certified root is proven to be the physical solution. The root V is the mean velocity of the step.
 
     `balance` is the momentum balance without impulses at V, v the velocity after the impulses, r the
-    difference between `balance` and its linearization at v, D the derivative there, M the mass matrix and d =
-    V - v. The conditions are |M^-1 r| <= min(1, d.M^-1 D d / d.d) |d| / 4, and that v turns angles by at most
-    `FAR`. For linear equations r = 0.
+    difference between `balance` and its linearization at v, -D the derivative there, M the mass matrix and
+    d = V - v. The conditions are |M^-1 r| <= min(1, d.M^-1 D d / d.d) |d| / 4, and that v turns angles by at
+    most `FAR`. For linear equations r = 0.
     """
     lag, nd, nq = f.lagrangian, f.nd, f.nq
     q0, p, rho = part(x, 0, nq), part(x, nq, nq + nd), part(u, len(f.system.inputs))
