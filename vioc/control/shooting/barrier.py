@@ -29,12 +29,12 @@ SHIFT = 1e-4, 8.0, 1e12  # Gauss-Newton shift, in units of the cost: first, grow
 CURVED = 1e-4, 4.0, 1e6  # exact-Hessian shift, in units of the scaled cost: smallest, growth factor, largest
 SLOW = 3, 0.5, 1e-10  # smallest shift falls: full shifted steps in a row, ratio of KKT residuals, lower bound
 FALLING = 0.25  # relative decrease of the merit above which Gauss-Newton steps are preferred
-SHORT = 5  # trials above which input damping grows, also after a trial without a step; it falls after 1 or 2
+SHORT = 3  # trials above which input damping grows, also after a trial without a step; it falls after 1 or 2
 CRAWLS = 8  # consecutive short steps after which the search ends
 DAMPING = 1.0, 10.0, 1e8  # damping of inputs, over their mean weight: first, factor, largest
-# After RELAPSES renewals of damping just after its end, damping is reduced below GENTLE before it ends. This
-# avoids a cycle of full steps with damping and short steps without it.
-RELAPSES, GENTLE = 3, 0.05
+# The smallest damping is DAMPING[0]. Each time that steps without damping are short again, it falls by the
+# factor, down to this value. This avoids a cycle of full steps with damping and short steps without it.
+LIGHTEST = 1e-8
 FLOOR, ROUNDED = 10.0, 1e-5  # merit changes up to FLOOR eps are rounding; KKT residual then acceptable
 AT_ROUNDING = 8  # full or refused steps in a row that predict a reduction below rounding and end a search
 # A subproblem with the smallest mu and delta is repeated with new multiplier estimates. The search ends
@@ -76,8 +76,8 @@ class Interior:
         KKT residual before the last accepted step.
     damping : float
         Damping of the inputs, in units of their mean weight.
-    eased, relapses : bool, int
-        Damping has just ended; number of renewals just after its end.
+    eased, lightest : bool, float
+        Damping has just ended; its smallest value, below which it ends.
     at_rounding : int
         Full or refused steps that predicted a reduction below rounding. A full or refused step that predicts
         more, or the next subproblem, resets the count; a shorter step does not change it.
@@ -111,25 +111,31 @@ class Interior:
         y = np.zeros(len(point.rows)) if duals is None else duals.copy()
         self.now = Iterate(point, np.zeros_like(level.costates), y, s, *level.multipliers(s))
         self.damping, self.shift, self.promise = 0.0, 0.0, np.nan
-        self.eased, self.relapses = False, 0
+        self.eased, self.lightest = False, DAMPING[0]
         self.least, self.slow, self.before = CURVED[0], 0, np.inf
         self.pause, self.wait = int(not self.warm), 1
         self.falling = self.exact = False
         self.at_rounding = self.crawled = 0
+        self.begun = False
         self.status: Status | None = None
         self.note, self.error = "", np.inf
         self.gains = np.zeros_like(self.newton.gains)
         self._free = self.stages.start.any(axis=1).astype(float)  # 1 for states that are free at the start
 
     def iterate(self, max_iterations: int, log: Log) -> None:
-        """Iterate until the problem is solved or the search fails; set `status`."""
+        """Iterate until the problem is solved or the search fails; set `status`.
+
+        A search that ended at its largest number of iterations continues where it was.
+        """
+        self.status = None
         try:
             for i in range(max_iterations + 1):
                 it = self.now
                 self.lin = self.stages.map.derivatives.linearize(it.point.steps)
                 try_exact = self.pause <= 0 and not self.falling
                 b = self.stages.blocks(it.point, self.lin, try_exact, it.foreseen)
-                if i == 0:
+                if not self.begun:
+                    self.begun = True
                     self.level.begin_scale(it, b)
                     if self.warm:
                         it = self.now = self.level.begin_near(it, b)
@@ -230,9 +236,9 @@ class Interior:
         fast = bent and worth.merit - level.worth(moved.point, moved.s).merit > FALLING * abs(worth.merit)
         self.falling = fast and (moved.point.cost < it.point.cost or not len(it.y))
         self.now, self.promise = moved, -descent
-        if length == 1 and self._below_rounding(d.slope, worth.merit):
+        if length >= 1 and self._below_rounding(d.slope, worth.merit):
             return Status.ACCEPTABLE
-        self._less_shift(length == 1 and trials == 1)
+        self._less_shift(length >= 1 and trials == 1)
         if self.search.cut:  # the step counts as short, since the map has no step beyond it
             trials = max(trials, SHORT + 1)
         self.crawled = self.crawled + 1 if trials > SHORT else 0
@@ -250,14 +256,14 @@ class Interior:
         Damping is a positive term on the diagonal of the Hessian with respect to the inputs. It increases
         after many trials, and decreases after few trials.
         """
-        first, factor, most = DAMPING
+        _, factor, most = DAMPING
         if trials > SHORT:
-            self.relapses += self.eased
-            self.damping, self.eased = min(max(first, factor * self.damping), most), False
+            if self.eased:
+                self.lightest = max(self.lightest / factor, LIGHTEST)
+            self.damping, self.eased = min(max(self.lightest, factor * self.damping), most), False
         elif trials <= 2:
-            last = GENTLE if self.relapses >= RELAPSES else first
-            self.eased = 0 < self.damping <= last
-            self.damping = self.damping / factor if self.damping > last else 0.0
+            self.eased = 0 < self.damping <= self.lightest
+            self.damping = 0.0 if self.damping <= self.lightest else self.damping / factor
 
     def _less_shift(self, whole: bool) -> None:
         """Reduce the smallest shift of the exact Hessian if steps converge slowly.

@@ -204,14 +204,14 @@ class ShootingProblem(ABC):
                     search.iterate(left if start.whole else (left + 1) // 2, log)
                     if search.status is Status.CONVERGED:
                         break
+                tried = self._resumed(tried, max_iterations, log)
             except KeyboardInterrupt as stop:
                 if not tried:
                     raise
                 interrupt, tried[-1][0].status = stop, Status.INTERRUPTED
             search = tried[-1][0]
             ended = search.status in (Status.CONVERGED, Status.INTERRUPTED)
-            best = min(tried, key=lambda t: t[0].error if np.isfinite(t[0].error) else np.inf)
-            search, begun = tried[-1] if ended else best
+            search, begun = tried[-1] if ended else min(tried, key=_residual)
             advice = partial(hint, [text for _, text in tried])
             try:
                 result = self._outcome(search, log, begun, advice, sizes)
@@ -219,6 +219,22 @@ class ShootingProblem(ABC):
                 interrupt, search.status = stop, Status.INTERRUPTED
                 result = self._outcome(search, log, begun, advice, sizes)
         return finished(result, interrupt, monitor, raise_on_failure)
+
+    def _resumed(
+        self, tried: list[tuple[Interior, str]], max_iterations: int, log: Log
+    ) -> list[tuple[Interior, str]]:
+        """Continue the best search that ended at its share of the iterations, if no search converged.
+        Return the searches in the order in which they ended.
+        """
+        cut = [t for t in tried if t[0].status is Status.MAX_ITERATIONS]
+        left = max_iterations - log.steps
+        if not cut or left <= 0 or tried[-1][0].status is Status.CONVERGED:
+            return tried
+        best = min(cut, key=_residual)
+        tried.remove(best)
+        tried.append(best)
+        best[0].iterate(left, log)
+        return tried
 
     @property
     def costs(self) -> list[Cost]:
@@ -410,6 +426,12 @@ class ShootingProblem(ABC):
             error=error,
             scale=scale,
         )
+
+
+def _residual(tried: tuple[Interior, str]) -> float:
+    """Return the KKT residual at the end of a search, or infinity if it is not finite."""
+    error = tried[0].error
+    return error if np.isfinite(error) else np.inf
 
 
 def _from(cost: Cost, k0: int, steps: int) -> Cost:

@@ -23,6 +23,9 @@ WIDEST = 0.1  # largest infeasibility of a trial of the filter, in units of stat
 PRICED = 0.03  # infeasibility of mispredicted residuals, over the root of twice their cost
 FAITHFUL = 2.0  # largest distance between a curve and the trajectory that follows it, over the step
 AGAIN = 4  # iterations after which trajectories are tried again after repeated rejection
+# If a full step without constraints keeps this fraction of the slope, as where the cost curves downward,
+# the step is doubled, up to the length LONGEST. A quadratic cost keeps half of the slope.
+STRAIGHT, LONGEST = 0.75, 64.0
 SUFFICIENT = 1e-4  # fraction of the predicted decrease that a step must reach
 CORRECTIONS, CLOSER = 4, 0.5  # corrections of the first trial: number, largest ratio of successive excesses
 HARMLESS = 1e-10  # relative increase of the merit that rounding causes along sensitive motions
@@ -61,7 +64,7 @@ class LineSearch:
         rounding = (HARMLESS if unseen else 10 * np.finfo(float).eps) * abs(worth.merit)
         length, of_multipliers = d.lengths
         size = float(np.abs(d.dx).max())
-        follow = self._strayed < AGAIN or not self._strayed % AGAIN
+        follow = self.stages.follows and (self._strayed < AGAIN or not self._strayed % AGAIN)
         gaps = it.point.open
         self.cut = False
         free = not (gaps or len(it.y))  # a trajectory without constraints: accept any rollout
@@ -73,14 +76,17 @@ class LineSearch:
             point = self.stages.followed(X, U, self.newton.gains, near) if follow else None
             s, of_trial = self._judged(it, point, stepped)
             followed = point is not None and (free or of_trial.merit <= enough)
-            if not followed:
+            if not followed and not (free and follow):  # a search on trajectories stays on them
                 follow = follow and not (gaps and point is None)  # shorter steps keep more of the defects
                 point = self.stages.at(X, U)
                 s, of_trial = self._judged(it, point, stepped)
+            if point is not None and free and not trial:
+                point, of_trial, length = self._longer(it, d, point, worth, of_trial)
             if point is not None:
                 if of_trial.merit <= enough or self._passes(it, b, d, length, point, worth, of_trial, lin):
                     self._strayed = 0 if followed else self._strayed + 1
-                    return self.level.moved(it, d, point, s, length, of_multipliers), length, trial + 1
+                    share = min(length, 1.0)  # of the way to the new multipliers
+                    return self.level.moved(it, d, point, s, share, of_multipliers), length, trial + 1
                 if not trial and (lin is not None or not free):
                     better = self._corrected(it, b, d, length, point, s, of_trial.merit, enough, lin)
                     if better is not None:
@@ -88,6 +94,24 @@ class LineSearch:
             self.cut |= point is None
             length /= 4 if point is None else 2  # if a step does not exist, half of it seldom does
         return None, 0.0, TRIALS
+
+    def _longer(
+        self, it: Iterate, d: NewtonDirection, point: Point, here: Worth, there: Worth
+    ) -> tuple[Point, Worth, float]:
+        """Double the length of a full step while the merit falls almost linearly along it.
+
+        `here` and `there` are the merits of the iterate and of the trial `point` of a full step. Returns the
+        best trial, its merit and its step length.
+        """
+        length = 1.0
+        while length < LONGEST and here.merit - there.merit >= -STRAIGHT * length * d.slope:
+            X, U = self.stages.moved(it.point, d.dx, d.du, 2 * length)
+            longer = self.stages.followed(X, U, self.newton.gains)
+            _, of_longer = self._judged(it, longer, it.s)
+            if longer is None or not of_longer.merit < there.merit:
+                break
+            point, there, length = longer, of_longer, 2 * length
+        return point, there, length
 
     def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:
         """Return slacks and merit of a trial step along the search direction.
