@@ -185,7 +185,7 @@ def _pattern(function: ca.Function, i: int) -> np.ndarray:
 
 
 def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
-    """Return a Jacobian whose entries other than constant 1 or -1 are set to 0.
+    """Return the constant entries 1 and -1 of a Jacobian, with 0 for all other entries.
     It is the Jacobian of the first output of `function` with respect to its input i.
 
     Constancy is checked at two random points.

@@ -1,5 +1,5 @@
-"""Propagation of the state's covariance along a trajectory.
-The loop is open, or closed by feedback of the state or of a Kalman filter's estimate.
+"""Propagation of the state's covariance along a trajectory, with or without feedback.
+The feedback uses the state or a Kalman filter's estimate.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from vioc.runs.trajectory import Trajectory
 
 
 def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
-    """Raise ValueError unless a measurement suits the filter's map f.
-    The measurement's map must have the same step length and parameters.
+    """Raise ValueError unless a measurement can be used by a filter of the map f.
+    The map of the measurement must have the step length and the parameters of f.
     """
     check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
     for name, value in measurement.map.parameters.items():

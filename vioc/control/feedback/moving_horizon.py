@@ -139,7 +139,7 @@ class MovingHorizon:
 
     @cached_property
     def _filter(self) -> ExtendedKalmanFilter:
-        """Extended Kalman filter with the same covariances, used if a search fails."""
+        """Extended Kalman filter with this estimator's covariances, used if a search fails."""
         own = self.W, self.W_u, self.P0
         return ExtendedKalmanFilter(self.map, self.measurement, *own, self.manifold)
 
@@ -237,7 +237,7 @@ class MovingHorizon:
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return applied inputs and square roots of noise covariances in the window.
         A mask is returned, too. It is True for steps of the map, and False for the step from the prior to the
-        first state and for steps that only fill the window.
+        first state. It is also False for steps that keep the state, while there are few measurements.
 
         Step 0 leads from the prior to the first state. The last c - 1 steps are steps of the map; the steps
         between keep the state. See (MH 2).

@@ -218,9 +218,8 @@ def duration_limits(value: Any) -> tuple[float, float]:
 
 
 def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
-    """Return the prescribed change of each periodic state, by the state's index.
-
-    `periodic` is True for all, names, or shifts by name.
+    """Return the prescribed difference between end and start of each periodic state.
+    The keys are the indices of these states. `periodic` is True for all states, names, or differences by name.
     """
     names = f.state_names
     if periodic is None or periodic is False:
@@ -237,7 +236,7 @@ def bound_arrays(
     bounds: Mapping[str, Any] | None, names: Sequence[str], count: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the limits of several quantities over time as arrays (count, n).
-    `bounds` are by full names; limits are infinite where no bound is given.
+    `bounds` has the limits by full name. Limits are infinite where `bounds` has none.
     """
     low, high = np.full((count, len(names)), -np.inf), np.full((count, len(names)), np.inf)
     for i, name in enumerate(names):
@@ -300,7 +299,9 @@ def obstacles_among(constraints: Sequence[PathConstraint]) -> dict[str, Ball]:
 
 
 def as_constraints(value: Any) -> tuple[PathConstraint, ...]:
-    """Convert one constraint, several or None to a tuple; else raise TypeError."""
+    """Convert one constraint, several constraints or None to a tuple of constraints.
+    Raise TypeError for any other value.
+    """
     if value is None:
         return ()
     several = not isinstance(value, (PathConstraint, ca.SX, ca.MX, ca.DM, str, Mapping)) and np.iterable(

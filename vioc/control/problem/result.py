@@ -114,7 +114,9 @@ class Log:
             self.monitor(record)
 
     def shown(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context with a progress display, unless each iteration prints a line."""
+        """Return a context manager that shows the progress of the optimization.
+        It shows nothing if each iteration prints a line.
+        """
         return contextlib.nullcontext() if self.monitor is True else self.progress
 
 
@@ -524,10 +526,11 @@ def finished(
 
 
 def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, float, bool]:
-    """Simulate the inputs of a motion without feedback, and compare with this motion.
+    """Simulate the inputs of a motion without feedback, and compare the two motions.
+    The results are a trajectory, the distance of the two motions, and True if rounding separates them. The
+    trajectory is then the given motion, else the simulated one.
 
-    Returns a trajectory, the distance, and True if rounding separates the two; then the trajectory is the
-    iterate itself, else the rollout. The test uses the sizes of a problem's states, by default those of the
+    The test uses the sizes of a problem's states, by default those of the
     motion. Steps are reproducible to the bit, so the distance is usually 0; recursions that compile the step
     again may round differently, which an unstable motion amplifies.
     """

@@ -55,7 +55,7 @@ class LocalModels:
             self._recursions.begin(first.x[0], weights)
 
     def close(self) -> None:
-        """Return the arrays of the search to a pool, for reuse by the next search."""
+        """Give the arrays of this search back to a pool, so that the next search reuses them."""
         if self._recursions is not None:
             self._free.append(self._recursions)
             self._recursions = None
@@ -138,7 +138,8 @@ class StageModel(LocalModel):
 
     def _along(self, method: str, shift: float, which: int | None) -> DescentDirection | None:
         """Return the minimizer of a quadratic cost model as a descent direction.
-        Return None if the model has no minimum or the cost rises along the direction.
+        `which` is the number of the minimizer, or None if the model has no minimum. Return None in this case,
+        and if the cost rises along the direction.
         """
         if which is None:
             return None
