@@ -253,8 +253,8 @@ def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
 
 def _clarity(sizes: np.ndarray) -> float:
     """Return how clearly a threshold separates large from small singular values.
-    `sizes` are the singular values. The threshold is the constant `STILL` times the largest of them. The result
-    is the ratio of the smallest value above to the largest value below the threshold, at most `CLEAR`.
+    `sizes` are the singular values. The threshold is the constant `STILL` times the largest of them. The
+    result is the ratio of the smallest value above to the largest value below the threshold, at most `CLEAR`.
     """
     top = max(sizes[0], 1e-300)
     kept = sizes > STILL * top

@@ -244,8 +244,8 @@ class Structure:
         """Orthonormal bases of all state deviations, and of the uncontrollable deviations.
         For observability, the second basis is that of the unobservable deviations.
 
-        Deviations are in units of `scales`. The first matrix Q (ndx, r) is the basis; the columns of the second,
-        N (r, lost), are the uncontrollable or unobservable directions in it.
+        Deviations are in units of `scales`. The first matrix Q (ndx, r) is the basis; the columns of the
+        second, N (r, lost), are the uncontrollable or unobservable directions in it.
         """
         Q = orth(self.basis / self.scales[:, None], rcond=1e-13)
         if self.what == "controllable":

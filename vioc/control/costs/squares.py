@@ -148,8 +148,8 @@ class _Walk:
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
         """Store a product c e as a square, as a mixed product or as another term.
-        The product is a term of a sum. Its factors that do not depend on the variables of the residuals become
-        the weight.
+        The product is a term of a sum. Its factors that do not depend on the variables of the residuals
+        become the weight.
         """
         factors, varying = [e], []
         while factors:

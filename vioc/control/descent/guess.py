@@ -27,8 +27,8 @@ def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
     """Resample a guessed trajectory to the steps of the problem, if its steps differ.
     Any other guess is returned unchanged.
 
-    The trajectory is stretched to the problem's duration and interpolated linearly (`Trajectory.resample`), as by DMOC.
-    If `dt` is not given, unequal steps of the guess are taken as the problem's.
+    The trajectory is stretched to the problem's duration and interpolated linearly (`Trajectory.resample`),
+    as by DMOC. If `dt` is not given, unequal steps of the guess are taken as the problem's.
     """
     run = trajectory_of(guess)
     if not isinstance(run, Trajectory) or not len(run) or (run.x.shape[1], run.u.shape[1]) != (f.nx, f.nu):

@@ -343,8 +343,8 @@ class Transcription:
 
     def _gaps(self, i: int) -> None:
         """Add constraints that connect successive steps, for the solver FATROP.
-        They are x[k+1] = w[k], where w[k] is the state at the end of step k. If step lengths are free, constraints make
-        them equal, too.
+        They are x[k+1] = w[k], where w[k] is the state at the end of step k. If step lengths are free, other
+        constraints make them equal.
         """
         phase, at = self.phases[i], self.layouts[i]
         if not at.staged:

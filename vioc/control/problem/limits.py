@@ -219,7 +219,8 @@ def duration_limits(value: Any) -> tuple[float, float]:
 
 def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
     """Return the prescribed difference between end and start of each periodic state.
-    The keys are the indices of these states. `periodic` is True for all states, names, or differences by name.
+    The keys are the indices of these states. `periodic` is True for all states, or
+    names, or differences by name.
     """
     names = f.state_names
     if periodic is None or periodic is False:
