@@ -55,7 +55,7 @@ class Bracket:
 
 @dataclass(frozen=True)
 class Accessibility:
-    """Result of tests of accessibility and local controllability at a point.
+    """Result of tests of a system's accessibility and local controllability at a state.
 
     Attributes
     ----------

@@ -79,7 +79,7 @@ def enclose(function: ca.Function, *boxes: Interval) -> list[Interval]:
 
 
 def _whole(a: Interval) -> Interval:
-    """Return the interval with NaN ends replaced by infinite ones."""
+    """Return the interval with NaN ends replaced by infinite ends."""
     return Interval(np.where(np.isnan(a.low), -np.inf, a.low), np.where(np.isnan(a.high), np.inf, a.high))
 
 

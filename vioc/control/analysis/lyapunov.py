@@ -63,8 +63,9 @@ class LyapunovLevel:
 
     @property
     def reach(self) -> dict[str, float]:
-        """Largest magnitude of each state deviation in the level set z'Pz <= level.
-        It is sqrt(level M_ii) for component i of the deviation z, where M is the inverse of P.
+        """Largest magnitude of each component of z in the level set z'Pz <= level.
+        z is the deviation of the state from the equilibrium.
+        It is sqrt(level M_ii) for component i, where M is the inverse of P.
         """
         span = np.sqrt(self.level * np.diag(np.linalg.inv(self.P)))
         return {n: float(s) for n, s in zip(self.names, span, strict=True)}
@@ -77,8 +78,8 @@ class LyapunovLevel:
 
     def ellipse(self, first: str, second: str, points: int = 200) -> np.ndarray:
         """Return boundary points (points, 2) of a section of the set {V <= level}.
-        V is the Lyapunov function. The section is the plane of two state deviations, in which all other
-        deviations are 0.
+        V is the Lyapunov function. The section is with the plane of two state deviations, in which
+        all other deviations are 0.
         """
         i = [self.names.index(meaning(name, self.names, "ellipse")) for name in (first, second)]
         L = np.linalg.cholesky(self.P[np.ix_(i, i)])

@@ -49,7 +49,7 @@ class Tube:
     certificate = "interval arithmetic"
 
     def reach(self, name: str) -> np.ndarray:
-        """Return the largest magnitude of a named state deviation in the tube.
+        """Return the largest deviation of a named state in the tube.
         The array has one entry for each of the N+1 samples.
         """
         i = self.map.space.error_names.index(name)

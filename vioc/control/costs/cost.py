@@ -547,9 +547,9 @@ def checked(f: OneStepMap, cost: Any) -> Cost:
 def _with_multipliers(lin: Linearization, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the linearized changes of state, input and constraint multipliers.
     The first array has a row with these changes for each step. The second array has the Jacobians of the
-    multipliers with respect to state and input, [C D].
+    multipliers with respect to state and input.
 
-    The state's change is an error.
+    The state's change is an error. The Jacobian is [C D].
     """
     T = np.concatenate([lin.C, lin.D], axis=2)
     dz = np.concatenate([dx[:-1], du], axis=1)

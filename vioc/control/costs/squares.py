@@ -59,7 +59,7 @@ class Squares:
     @staticmethod
     def of(expression: Any, by: ca.SX) -> Squares:
         """Split a scalar expression into weighted squares of residuals and other terms.
-        The residuals depend on the symbols `by`, their weights do not.
+        The residuals depend on the symbols `by`. The weights do not depend on these symbols.
 
         The search follows sums, differences and multiples by factors independent of
         `by`. It finds c sq(r), c r r and c r^2 / d, also of sums r, and e' W e with a constant W that is

@@ -1,4 +1,4 @@
-"""Descent on trajectories, with fallback directions and a line search."""
+"""Minimization of a cost over trajectories, by descent directions and line searches."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ QUADRATURES = ("left", "midpoint", "trapezoid")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Phase:
-    """Phase of N steps of a map with a cost, limits and conditions at the ends.
+    """Phase of N steps of a map, with a cost, limits, and conditions on its end states.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ class Phase:
         return np.concatenate(columns, axis=1)
 
     def refined(self, factor: int) -> Phase:
-        """Return this phase with `factor` times as many steps in the same time.
+        """Return this phase with `factor` times as many steps over the same duration.
         Data over time are interpolated.
         """
         n, cost = self.steps, self.cost

@@ -259,7 +259,7 @@ class Problem:
         return -(gradient + t.program.jac_g(found.w, p)[1].sparse().T @ found.mu)
 
     def refined(self, factor: int) -> Problem:
-        """Return this problem with `factor` times as many steps in the same time."""
+        """Return this problem with `factor` times as many steps over the same duration."""
         factor = as_count(factor, "factor")
         return Problem([phase.refined(factor) for phase in self.phases], self.jumps)
 

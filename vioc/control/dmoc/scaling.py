@@ -65,7 +65,7 @@ class Scales(NamedTuple):
         return self._replace(unknowns=of_w) if (of_w != self.unknowns).any() else None
 
     def priced(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
-        """Return the same scales with a new unit of the cost.
+        """Return these scales with a new unit of the cost.
         The unit follows from the gradient of the cost at the variables w.
         """
         return self._replace(cost=_price(t.program, w, p, self.unknowns))

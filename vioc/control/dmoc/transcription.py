@@ -187,7 +187,9 @@ class Transcription:
         return low, high
 
     def _staged_order(self) -> np.ndarray:
-        """Return the order of constraints that FATROP needs: by sample, defects first."""
+        """Return the order of the constraints for the solver FATROP.
+        They are sorted by sample. The constraints of each sample begin with the defect of the step.
+        """
         keys = [
             np.stack(np.broadcast_arrays(b.samples[:, None], b.stage, np.arange(b.rows)), -1).reshape(-1, 3)
             for b in self.blocks
@@ -208,7 +210,7 @@ class Transcription:
         stage: int = REST,
         kind: Any = ca.SX,
     ) -> None:
-        """Add a function to the nonlinear program, with a cost and constraints at samples.
+        """Add a function to the nonlinear program, with a cost and constraints at given samples.
 
         `build` gets the stencil and the symbols of the sample. If it needs a state with eliminated entries,
         the first sample is a separate block.
@@ -343,8 +345,8 @@ class Transcription:
 
     def _gaps(self, i: int) -> None:
         """Add constraints that connect successive steps, for the solver FATROP.
-        They are x[k+1] = w[k], where w[k] is the state at the end of step k. If step lengths are free, other
-        constraints make them equal.
+        They are x[k+1] = w[k], where w[k] is the state at the end of step k, and x[k+1] that at the start of
+        the next step. If step lengths are free, other constraints make them equal.
         """
         phase, at = self.phases[i], self.layouts[i]
         if not at.staged:

@@ -139,7 +139,9 @@ def covariance(
 
 
 def _propagate(F: np.ndarray, G: np.ndarray, P: np.ndarray) -> np.ndarray:
-    """Return the covariances P[k+1] = F[k] P[k] F[k]' + G[k] at all samples."""
+    """Return the covariances P[k+1] = F[k] P[k] F[k]' + G[k] at all samples.
+    F are the matrices of the steps, and G the covariances of the noise in the steps.
+    """
     result = [P]
     for Fk, Gk in zip(F, G, strict=True):
         P = Fk @ P @ Fk.T + Gk

@@ -38,6 +38,7 @@ def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
 
 def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the Kalman gain and the error covariance after a measurement.
+    P is the covariance before it, C the Jacobian of the measurement, and V the noise covariance.
 
     Shapes (n, n), (ny, n), (ny, ny) -> (n, ny), (n, n).
     """

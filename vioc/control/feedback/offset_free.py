@@ -111,8 +111,8 @@ class OffsetFree(Law):
 
     def formula(self) -> LawFormula | None:
         """Return the law as symbolic expressions.
-        Return None if Newton's method computes the target, because quantities to hold are given. The memory
-        of the law is the target x, u.
+        Return None if the law has quantities to hold, since Newton's method then computes the target. The
+        memory of the law is the target x, u.
         """
         law, f = self.law.formula(), self.map
         nx, nu = f.inner.nx, f.nu

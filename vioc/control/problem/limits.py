@@ -25,7 +25,7 @@ Ball = tuple[np.ndarray, float, str]  # centre (d,) or (N+1, d), m, radius, m, a
 
 @dataclass(frozen=True)
 class PathConstraint:
-    """Constraint lower <= expression <= upper along a phase, or at one of its ends.
+    """Constraint lower <= expression <= upper along a motion, or at one of its ends.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class PathConstraint:
         return (self.name,) if m == 1 else tuple(f"{self.name}[{i}]" for i in range(m))
 
     def symbols(self) -> ca.SX:
-        """Return the symbols of the references (time-varying data) as one column."""
+        """Return the symbols of the constraint's references (time-varying data) as a column."""
         return ca.vertcat(ca.SX(0, 1), *(ca.vec(ca.SX(s)) for s, _ in self.references))
 
     def check(self, f: OneStepMap) -> None:
@@ -92,7 +92,9 @@ class PathConstraint:
         return bool(ca.depends_on(self.expression, ca.vertcat(s.u, s.multipliers, s.dt)))
 
     def samples(self, f: OneStepMap, steps: int) -> int:
-        """Return the number of samples at which the constraint holds, over N steps."""
+        """Return the number of samples of a motion at which the constraint holds.
+        `steps` is the number of steps of the motion.
+        """
         return 1 if self.where != "path" else steps + (not self.by_step(f))
 
     def limits(self, f: OneStepMap, steps: int) -> tuple[np.ndarray, np.ndarray]:

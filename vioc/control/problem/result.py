@@ -527,8 +527,8 @@ def finished(
 
 def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, float, bool]:
     """Simulate the inputs of a motion without feedback, and compare the two motions.
-    The results are a trajectory, the distance of the two motions, and True if rounding separates them. The
-    trajectory is then the given motion, else the simulated one.
+    The results are a trajectory, the distance of the two motions, and True if this distance is too large. In
+    this case the trajectory is the given motion, otherwise it is the simulated motion.
 
     The test uses the sizes of a problem's states, by default those of the
     motion. Steps are reproducible to the bit, so the distance is usually 0; recursions that compile the step
