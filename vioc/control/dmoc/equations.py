@@ -186,7 +186,8 @@ def _pattern(function: ca.Function, i: int) -> np.ndarray:
 
 def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
     """Return a Jacobian in which only constant entries 1 and -1 are kept.
-    All other entries are replaced by 0. It is the Jacobian of the first output of `function` with respect to its input i.
+    All other entries are replaced by 0. It is the Jacobian of the first output of `function` with respect to
+    its input i.
 
     Constancy is checked at two random points.
     """

@@ -188,7 +188,7 @@ class Transcription:
 
     def _staged_order(self) -> np.ndarray:
         """Return the order of the constraints for the solver FATROP.
-        They are sorted by sample. The constraints of each sample begin with the defect of the step.
+        They are sorted by sample. The constraints of each sample begin with those on the next state.
         """
         keys = [
             np.stack(np.broadcast_arrays(b.samples[:, None], b.stage, np.arange(b.rows)), -1).reshape(-1, 3)

@@ -159,8 +159,8 @@ class MovingHorizon:
 
     @cached_property
     def _cost(self) -> Cost:
-        """Cost of the estimation problem: weighted squares of noise and residuals.
-        They are the process noise and the residuals of the measurements.
+        """Cost of the estimation problem, for the process noise and measurement residuals.
+        It is the sum of the squares of the noise and of the weighted residuals.
 
         It is 1/2 |w|^2 + 1/2 |R (y - g(x))|^2. The measurements y and R, a root of V^-1 for the available
         measurements, are references of the cost. See (MH 1).
