@@ -92,8 +92,9 @@ def adjoint(lin: Linearization, K: np.ndarray, lx: np.ndarray, lu: np.ndarray) -
     """Return the adjoint variables of a cost along a trajectory with feedback gains K.
     lx and lu are the gradients of the cost with respect to states and inputs.
 
-    The adjoint variables obey z_N = lx_N, z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}. z_{k+1} is the weight of the second
-    derivative of step k in the second derivative of g(P(xi)); at a stationary trajectory it is the costate.
+    The adjoint variables obey z_N = lx_N, z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}. z_{k+1} is the
+    weight of the second derivative of step k in the second derivative of g(P(xi)); at a stationary trajectory
+    it is the costate.
 
     Parameters
     ----------
