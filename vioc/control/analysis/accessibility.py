@@ -55,7 +55,7 @@ class Bracket:
 
 @dataclass(frozen=True)
 class Accessibility:
-    """Result of tests of a system's accessibility and local controllability at a state.
+    """Result of tests of a system's accessibility and controllability near a state.
 
     Attributes
     ----------

@@ -382,7 +382,7 @@ def eliminated(rows: np.ndarray) -> np.ndarray:
 
 
 def undetectable_modes(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
-    """Return the eigenvalues s of A with |s| >= 1 whose modes do not appear in the outputs.
+    """Return the eigenvalues s of A with |s| >= 1 whose modes no output shows.
     No estimator reduces the errors of these modes.
 
     C is (p, n). See `unstabilizable_modes`.

@@ -279,8 +279,8 @@ class _Steps:
         return float(self.inverse[k] * ((self.sigma[k] + 0.5 * curved * r) * r + self.drift[k]) * (1 + NORM))
 
     def curvature(self, radii: np.ndarray) -> np.ndarray:
-        """Return bounds on the second derivatives of the steps over balls of state deviations.
-        The balls have the given radii, one for each step.
+        """Return bounds on the second derivatives of the steps, one for each step.
+        The state deviations are in balls with the given radii.
 
         They are bounds (c,) on the norms of w -> D2(w+)[w, w] over |w| <= radii (c,), inf if there is none.
         """

@@ -1,4 +1,4 @@
-"""Minimization of a cost over trajectories, by descent directions and line searches."""
+"""Minimization of a cost over trajectories by line searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Second-order model of the cost on the set of trajectories, and descent directions.
+"""Second-order model of a cost on the set of trajectories; descent directions.
 
 See docs/maths/optimal_control.md, "The projection operator" and "Descent".
 """

@@ -31,8 +31,8 @@ def project(
     k0: int = 0,
     dt: Any = None,
 ) -> Trajectory:
-    """Return the trajectory that follows states X and inputs U by feedback with gains K.
-    The states X and inputs U need not satisfy the equations of the map f.
+    """Return the trajectory that follows states X and inputs U under feedback.
+    The feedback gains are K. The states X and inputs U need not satisfy the equations of the map f.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ class Curve(NamedTuple):
 
 
 def trivial(phase: Phase) -> Curve:
-    """Return the default guess of a phase: states on a straight line from start to end.
+    """Return the default guess of a phase: states on a straight line between its ends.
     The limits on the first and the last state determine the two ends of the line.
 
     It has no forces and multipliers. An end given as a range counts with its middle (or its finite side); a

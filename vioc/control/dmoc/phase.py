@@ -36,7 +36,7 @@ QUADRATURES = ("left", "midpoint", "trapezoid")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Phase:
-    """Phase of N steps of a map, with a cost, limits, and conditions on its end states.
+    """Phase of N steps of a map, with a cost, limits and conditions at start and end.
 
     Parameters
     ----------

@@ -193,8 +193,8 @@ def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
 
 
 def _fall(sizes: Sizes) -> float:
-    """Return the time sqrt(L/g) of a fall in s, with the typical length L and gravity g.
-    The result is 0 without gravity.
+    """Return the typical time of a fall, s, or 0 without gravity.
+    It is sqrt(L/g) with the typical length L and the acceleration g of gravity.
     """
     terms = getattr(sizes.map.system, "potentials", ())
     pulls = [[float(g.x), float(g.y), float(g.z)] for g in terms if getattr(g, "keyword", "") == "GRAVITY"]

@@ -1,4 +1,4 @@
-"""Conversion of a solver's outcome to trajectories, multipliers and violated limits."""
+"""Trajectories, multipliers and violated limits from the outcome of a solver."""
 
 from __future__ import annotations
 

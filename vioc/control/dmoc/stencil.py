@@ -1,4 +1,4 @@
-"""CasADi symbols for a function that a nonlinear program evaluates at many samples."""
+"""CasADi symbols for functions that a nonlinear program evaluates at each sample."""
 
 from __future__ import annotations
 

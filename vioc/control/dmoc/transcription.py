@@ -210,7 +210,8 @@ class Transcription:
         stage: int = REST,
         kind: Any = ca.SX,
     ) -> None:
-        """Add a function to the nonlinear program, with a cost and constraints at given samples.
+        """Add a function to the nonlinear program, for a cost and constraints.
+        The program evaluates this function at the given samples of phase i.
 
         `build` gets the stencil and the symbols of the sample. If it needs a state with eliminated entries,
         the first sample is a separate block.

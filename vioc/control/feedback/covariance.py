@@ -1,4 +1,4 @@
-"""Propagation of the state's covariance along a trajectory, with or without feedback.
+"""Propagation of a state's covariance along a trajectory, also under feedback.
 The feedback uses the state or a Kalman filter's estimate.
 """
 

@@ -139,7 +139,7 @@ class MovingHorizon:
 
     @cached_property
     def _filter(self) -> ExtendedKalmanFilter:
-        """Extended Kalman filter with this estimator's covariances, used if a search fails."""
+        """Extended Kalman filter with the estimator's covariances, used if a search fails."""
         own = self.W, self.W_u, self.P0
         return ExtendedKalmanFilter(self.map, self.measurement, *own, self.manifold)
 

@@ -69,7 +69,7 @@ class PathConstraint:
         return (self.name,) if m == 1 else tuple(f"{self.name}[{i}]" for i in range(m))
 
     def symbols(self) -> ca.SX:
-        """Return the symbols of the constraint's references (time-varying data) as a column."""
+        """Return the constraint's reference symbols (time-varying data) as one column."""
         return ca.vertcat(ca.SX(0, 1), *(ca.vec(ca.SX(s)) for s, _ in self.references))
 
     def check(self, f: OneStepMap) -> None:

@@ -55,7 +55,9 @@ class LocalModels:
             self._recursions.begin(first.x[0], weights)
 
     def close(self) -> None:
-        """Give the arrays of this search back to a pool, so that the next search reuses them."""
+        """Give the arrays of this search back to a pool.
+        The next search uses them again.
+        """
         if self._recursions is not None:
             self._free.append(self._recursions)
             self._recursions = None
