@@ -16,7 +16,7 @@ LIBM = 4  # bound on errors of the platform's sine and cosine, in units in the l
 
 
 class Interval(NamedTuple):
-    """Interval of values, elementwise low <= value <= high."""
+    """Intervals that contain the entries of an array: low <= value <= high."""
 
     low: np.ndarray
     high: np.ndarray

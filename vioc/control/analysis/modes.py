@@ -230,7 +230,7 @@ def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> 
 
 
 def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
-    """Return the names of states whose deviations stay constant, and a count of drifts.
+    """Return the names of states with constant deviations, and the number of drifts.
     Constant deviations are eigenvectors of the system matrix A for the eigenvalue 1. A drift is a deviation
     that grows at a constant rate.
     """

@@ -1,4 +1,4 @@
-"""Initial guesses of a nonlinear program from curves, trajectories and results."""
+"""Initial guesses of a nonlinear program, from guessed motions and results."""
 
 from __future__ import annotations
 

@@ -460,7 +460,7 @@ class Result(AsTrajectory):
 
     def describe(self, phase: int | None = None) -> str:
         """Return a text with the verdict of the search.
-        It tells also how far the rollout of the inputs departs from the optimized motion.
+        The text also tells how far the rollout of the inputs departs from the optimized motion.
 
         For phases that are `apart` the reason is given; each can be asked for. For contacts it has the
         largest product of gap and impulse, and the smoothings.

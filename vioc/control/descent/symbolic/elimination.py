@@ -44,7 +44,7 @@ def pivot_order(matrix: np.ndarray) -> list[tuple[int, int]]:
 
 
 class SymbolicLU:
-    """LU factors of a square symbolic matrix, eliminated in a given order.
+    """LU factors of a square symbolic matrix, with a given order of pivots.
 
     Parameters
     ----------
