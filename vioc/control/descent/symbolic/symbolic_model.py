@@ -63,7 +63,7 @@ class LocalModels:
             self._recursions = None
 
     def value(self, run: Trajectory) -> float:
-        """Return the cost of an iterate; `Cost.value` raises an error if it is not finite."""
+        """Return the cost of an iterate; raise an error if the cost is not finite."""
         if self._recursions is not None:
             self._recursions.load(run)
             value = self._recursions.value
