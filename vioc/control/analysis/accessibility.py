@@ -23,7 +23,7 @@ MOST_PERMUTATIONS = 6  # largest number of inputs: 720 terms of a symmetrized br
 
 @dataclass(frozen=True)
 class Bracket:
-    """Lie bracket of the system's vector fields, evaluated at a point.
+    """Lie bracket of a system's drift and input vector fields, evaluated at a point.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Bracket:
 
 @dataclass(frozen=True)
 class Accessibility:
-    """Result of tests of accessibility and local controllability at a point.
+    """Result of tests of a system's accessibility and controllability near a state.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Accessibility:
 
     @property
     def size(self) -> int:
-        """Dimension of the constraint manifold.
+        """Dimension of the set of states that satisfy the constraints of the system.
         Without constraints, it is the dimension of the state space.
         """
         return self.n - self.held
@@ -154,8 +154,7 @@ def accessibility(
     tolerance: float = 1e-9,
     theta: tuple[float, ...] = (1.0, 1e3),
 ) -> Accessibility:
-    """Test accessibility and small-time local controllability at a point.
-
+    """Test accessibility and small-time local controllability of a system at a state.
     The system is dx/dt = f0(x) + sum of g_i(x) u_i.
 
     Parameters
@@ -218,10 +217,10 @@ def accessibility(
 
 
 def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a point near x that satisfies the constraints of the system.
-    The rank of the constraints' Jacobian at this point is returned, too.
+    """Return a point near x at which the constraint functions `held` are 0.
+    The rank of their Jacobian at this point is returned, too.
 
-    The constraints are that the functions `held` are 0. Elsewhere brackets include the constraints' drift.
+    Elsewhere brackets include the constraints' drift.
     The rank is -1 if no point is found.
     """
     if held is None:
@@ -287,7 +286,7 @@ def hall_basis(count: int, degree: int) -> list[Tree]:
 
 
 def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> list[list[Bracket]]:
-    """Return the Lie brackets of vector fields up to a degree, at points X (p, n)."""
+    """Return the Lie brackets of vector fields up to a degree, at p points X (p, n)."""
     m = len(fields) - 1
     trees = hall_basis(len(fields), degree)
     z = ca.SX.sym("x", n)

@@ -54,7 +54,7 @@ class Attraction:
     @property
     def interval(self) -> tuple[float, float]:
         """Wilson's 95 % confidence interval of the fraction of attracted initial states.
-        The closed loop brings these states of the tested region to its equilibrium.
+        An initial state is attracted if the closed loop brings it to the equilibrium.
         """
         n, p, z = len(self.caught), self.fraction, CONFIDENCE
         center = (p + z * z / (2 * n)) / (1 + z * z / n)

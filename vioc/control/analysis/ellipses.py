@@ -1,4 +1,4 @@
-"""Ellipses of Gramians in the plane of two states.
+"""Ellipses that picture a Gramian in the plane of two state variables.
 
 Maths: docs/pictures.md#what-is-drawn.
 """
@@ -19,11 +19,11 @@ SEEN = 1e-8  # component of an unobservable direction in the plane that counts a
 
 
 def semi_axes(structure: Structure, first: str, second: str, section: bool = False) -> np.ndarray:
-    """Return the semi-axes of an ellipse in the plane of two errors of the state.
-    For controllability, the ellipse contains the errors that inputs of energy <= 1 can produce. For
-    observability, it contains the errors whose outputs have an energy <= 1.
+    """Return the semi-axes of an ellipse in the plane of two state deviations.
+    For controllability, the ellipse contains the deviations that inputs of energy <= 1 can produce. For
+    observability, it contains the initial deviations whose outputs have an energy <= 1.
 
-    The semi-axes are the columns of a (2, 2) array. With `section`, all other errors are 0.
+    The semi-axes are the columns of a (2, 2) array. With `section`, all other deviations are 0.
 
     Raises
     ------

@@ -195,8 +195,8 @@ def transfer(A: np.ndarray, B: np.ndarray, C: np.ndarray, turns: np.ndarray) -> 
 
 def _grid(A: np.ndarray, dt: float) -> np.ndarray:
     """Return frequencies for a frequency response, denser near resonances.
-    They cover four decades up to the Nyquist frequency 1/(2 dt). A is the system matrix, which has the
-    resonances.
+    They cover four decades up to the Nyquist frequency 1/(2 dt). The resonances follow from the
+    eigenvalues of the system matrix A.
     """
     top = 0.5 / dt
     poles = np.linalg.eigvals(A)

@@ -16,7 +16,7 @@ LIBM = 4  # bound on errors of the platform's sine and cosine, in units in the l
 
 
 class Interval(NamedTuple):
-    """Interval of values, elementwise low <= value <= high."""
+    """Intervals that contain the entries of an array: low <= value <= high."""
 
     low: np.ndarray
     high: np.ndarray
@@ -79,7 +79,7 @@ def enclose(function: ca.Function, *boxes: Interval) -> list[Interval]:
 
 
 def _whole(a: Interval) -> Interval:
-    """Return the interval with NaN ends replaced by infinite ones."""
+    """Return the interval with NaN ends replaced by infinite ends."""
     return Interval(np.where(np.isnan(a.low), -np.inf, a.low), np.where(np.isnan(a.high), np.inf, a.high))
 
 

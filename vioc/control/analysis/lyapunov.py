@@ -1,5 +1,5 @@
 """Level sets of a Lyapunov function on which a closed loop decreases the function.
-The function is V = z'Pz, where z is the error of the state.
+The function is V = z'Pz, where z is the deviation of the state from an equilibrium.
 
 Maths, and the meaning of "verified by sampling": docs/maths/analysis.md.
 """
@@ -63,22 +63,23 @@ class LyapunovLevel:
 
     @property
     def reach(self) -> dict[str, float]:
-        """Largest magnitude of each error of the state in the level set z'Pz <= level.
-        It is sqrt(level M_ii) for error i, where M is the inverse of P.
+        """Largest magnitude of each component of z in the level set z'Pz <= level.
+        z is the deviation of the state from the equilibrium.
+        It is sqrt(level M_ii) for component i, where M is the inverse of P.
         """
         span = np.sqrt(self.level * np.diag(np.linalg.inv(self.P)))
         return {n: float(s) for n, s in zip(self.names, span, strict=True)}
 
     def draw_error(self, rng: np.random.Generator) -> np.ndarray:
-        """Return a random error z (ndx,) of the state, uniform in {z'Pz <= level}."""
+        """Return a random deviation z (ndx,) of the state, uniform in {z'Pz <= level}."""
         w = rng.standard_normal(len(self.P))
         w *= np.sqrt(self.level) * rng.uniform() ** (1 / len(w)) / np.linalg.norm(w)
         return np.linalg.solve(np.linalg.cholesky(self.P).T, w)
 
     def ellipse(self, first: str, second: str, points: int = 200) -> np.ndarray:
-        """Return boundary points (points, 2) of the level set {V <= level}.
-        V is the Lyapunov function.
-        The set is cut with the plane of two state errors: all other errors are 0.
+        """Return boundary points (points, 2) of a section of the set {V <= level}.
+        V is the Lyapunov function. The section is with the plane of two state deviations, in which
+        all other deviations are 0.
         """
         i = [self.names.index(meaning(name, self.names, "ellipse")) for name in (first, second)]
         L = np.linalg.cholesky(self.P[np.ix_(i, i)])
@@ -87,8 +88,8 @@ class LyapunovLevel:
         return np.linalg.solve(L.T, circle).T
 
     def plot(self, first: str, second: str, *, ax: Any = None) -> Any:
-        """Plot the level set of V in the plane of two state errors; return the axes.
-        V is the Lyapunov function; all other errors of the state are 0.
+        """Plot the level set of V in the plane of two state deviations; return the axes.
+        V is the Lyapunov function; all other deviations of the state are 0.
         """
         return plots().plot_level(self, first, second, ax=ax)
 
@@ -109,7 +110,7 @@ def lyapunov_level(
     margin: float = 0.99,
 ) -> LyapunovLevel:
     """Find the largest level set of V = z'Pz on which a closed loop decreases V.
-    V is a Lyapunov function of the error z of the state.
+    V is a Lyapunov function of the deviation z of the state from the equilibrium.
 
     Parameters
     ----------
@@ -182,7 +183,7 @@ class _Decrease:
 
     def increases(self, w: np.ndarray) -> bool:
         """Return True if the Lyapunov function V = |w|^2 does not decrease in a step.
-        The step begins at the scaled error w of the state.
+        The step begins at the scaled deviation w of the state.
 
         The step begins at the error z = L^-T w of the state. Return True also if the step fails.
         """
@@ -198,7 +199,7 @@ class _Decrease:
 
     def radius(self, direction: np.ndarray, far: float) -> float:
         """Return the smallest |w| in a given direction at which V does not decrease.
-        V is the Lyapunov function of the closed loop, and w the scaled error of the state with V = |w|^2.
+        V is the Lyapunov function of the closed loop, and w the scaled deviation of the state with V = |w|^2.
 
         The result has a relative accuracy of 1e-4, and is inf if it exceeds `far`. Radii of a geometric
         sequence are tried, then bisected: a violation between two of them can be missed.
@@ -218,7 +219,7 @@ class _Decrease:
     def least_violation(
         self, rng: np.random.Generator, count: int, largest: float
     ) -> tuple[np.ndarray | None, float]:
-        """Search for the state error with the smallest V at which V does not decrease.
+        """Search for the state deviation with the smallest V at which V does not decrease.
         V is the Lyapunov function of the closed loop.
 
         Returns this error and its V, or None and inf. The search starts in `count` random directions.

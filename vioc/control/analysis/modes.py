@@ -230,8 +230,9 @@ def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> 
 
 
 def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
-    """Return the names of states whose errors stay constant, and the number of drifts.
-    Such errors are eigenvectors of A for the eigenvalue 1. A drift is an error that grows at a constant rate.
+    """Return the names of states with constant deviations, and the number of drifts.
+    Constant deviations are eigenvectors of the system matrix A for the eigenvalue 1. A drift is a deviation
+    that grows at a constant rate.
     """
     if not len(A):
         return (), 0
@@ -252,8 +253,8 @@ def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
 
 def _clarity(sizes: np.ndarray) -> float:
     """Return how clearly a threshold separates large from small singular values.
-    `sizes` are the singular values, and the threshold is `STILL` times the largest of them. The result is the
-    ratio of the smallest value above the threshold to the largest value below it, at most `CLEAR`.
+    `sizes` are the singular values. The threshold is the constant `STILL` times the largest of them. The
+    result is the ratio of the smallest value above to the largest value below the threshold, at most `CLEAR`.
     """
     top = max(sizes[0], 1e-300)
     kept = sizes > STILL * top

@@ -1,5 +1,5 @@
 """Tests of controllability and observability of linear systems.
-They are Kalman's matrices, the staircase algorithm and Hautus' test.
+The methods are the ranks of Kalman's matrices, the staircase algorithm and Hautus' test.
 
 Maths: docs/maths/analysis.md.
 """
@@ -182,8 +182,8 @@ def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
 def reached(
     A: Sequence[np.ndarray] | np.ndarray, B: Sequence[np.ndarray] | np.ndarray, tolerance: float = TOLERANCE
 ) -> Subspace:
-    """Return the subspace of final states that inputs can reach.
-    The linear system is time-varying, as along a trajectory.
+    """Return the subspace of final states that inputs can reach from the state 0.
+    The linear system is time-varying, for example a linearization along a trajectory.
 
     It is R_N of R_{k+1} = A_k R_k + im B_k, R_0 = 0.
 
@@ -213,8 +213,8 @@ def reached(
 
 
 def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
-    """Return the subspace of final states that inputs can reach.
-    All steps between two successive entries of `cuts` are treated as one step.
+    """Return the subspace of final states that inputs can reach from the state 0.
+    `cuts` are indices of steps. All steps between two successive indices are treated as one step.
     """
     n = len(A[0])
     basis, accepted, rejected = np.zeros((n, 0)), np.inf, 0.0
@@ -238,7 +238,7 @@ def compressed(L: np.ndarray) -> np.ndarray:
 
 
 def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the norms of a matrix's rows, and a mask of rows above rounding errors.
+    """Return the norms of a matrix's rows, and a mask of norms above rounding errors.
 
     The norm of a row that is rounding is replaced by 1. A basis must not include rounding: after scaling it
     would be as large as a small motion.
@@ -294,7 +294,7 @@ def hautus_margins(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
-    """Return the eigenvalues of A on or outside the unit circle that no input affects.
+    """Return the eigenvalues s of A with |s| >= 1 whose modes no input affects.
     No feedback can move these eigenvalues.
 
     Parameters
@@ -382,7 +382,7 @@ def eliminated(rows: np.ndarray) -> np.ndarray:
 
 
 def undetectable_modes(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
-    """Return the eigenvalues of A with |s| >= 1 that do not appear in the outputs.
+    """Return the eigenvalues s of A with |s| >= 1 whose modes no output shows.
     No estimator reduces the errors of these modes.
 
     C is (p, n). See `unstabilizable_modes`.

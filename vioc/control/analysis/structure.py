@@ -1,5 +1,5 @@
 """Controllability and observability of discrete-time maps.
-The results are ranks, Gramians, and directions in the space of state errors. They refer to states by name.
+The results are ranks, Gramians, and directions of small state deviations with named components.
 
 Maths: docs/maths/analysis.md; how to read a report: docs/analysis.md.
 """
@@ -30,8 +30,9 @@ SMALL = 1e-6  # smaller fractions and weights are rounding
 
 
 class Direction(NamedTuple):
-    """Direction in the space of state errors, with its gain.
-    The gain tells how strongly inputs move the state along it, or how strongly it appears in outputs.
+    """Direction of a small deviation of the state, with its gain.
+    For controllability, the gain tells how strongly inputs move the state along the direction. For
+    observability, it tells how strongly a deviation in this direction appears in the outputs.
 
     Attributes
     ----------
@@ -93,8 +94,8 @@ class Structure:
 
     @property
     def size(self) -> int:
-        """Dimension of the space of state errors.
-        If `manifold` is True, only errors that satisfy the linearized constraints count.
+        """Dimension of the space of small state deviations.
+        If `manifold` is True, only deviations that satisfy the linearized constraints count.
         """
         return self.basis.shape[1]
 
@@ -105,9 +106,9 @@ class Structure:
 
     @property
     def felt(self) -> int:
-        """Number of directions of the state with a gain above the rounding error.
-        The gain of a direction tells how strongly inputs move the state along it, or how strongly it appears
-        in the outputs.
+        """Number of directions of state deviations with a gain above the rounding error.
+        The gain tells how strongly inputs move the state along a direction or, for observability, how
+        strongly a deviation in this direction appears in the outputs.
 
         The threshold is `ROUNDING` times the largest gain. The number is below `rank` if the horizon is short
         for slow motions, or if rounding was counted as motion: rounding of A and B is removed
@@ -124,8 +125,8 @@ class Structure:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Fraction of each state's error in uncontrollable or unobservable directions.
-        The values are from 0 to 1.
+        """Fraction of each state's deviation that lies in uncontrollable directions.
+        For observability, it is the fraction in unobservable directions. The values are from 0 to 1.
         """
         Q, N = self._scaled
         whole = np.linalg.norm(Q, axis=1) ** 2
@@ -134,8 +135,8 @@ class Structure:
         return {n: float(s) for n, s in zip(self.names, shares, strict=True)}
 
     def combinations(self) -> list[dict[str, float]]:
-        """Return combinations of state errors that are uncontrollable or unobservable.
-        They are linearly independent.
+        """Return combinations of state deviations that are uncontrollable or unobservable.
+        Each dict has the coefficients of one combination by name. The combinations are linearly independent.
 
         Each has few names and a largest weight of 1, in units of `scales`. For controllability they are sums
         that no input changes, for observability directions that outputs do not show.
@@ -152,9 +153,9 @@ class Structure:
         return sorted(found, key=lambda weights: self.names.index(next(iter(weights))))
 
     def directions(self) -> list[Direction]:
-        """Return all directions of state errors, the one with the largest gain first.
-        The gain tells how strongly inputs move the state along a direction, or how strongly the direction
-        appears in the outputs.
+        """Return all directions of state deviations, the one with the largest gain first.
+        The gain tells how strongly inputs move the state along a direction or, for observability, how
+        strongly a deviation in this direction appears in the outputs.
         """
         return list(self._directions)
 
@@ -175,16 +176,16 @@ class Structure:
         ]
 
     def most(self, count: int = 3) -> list[Direction]:
-        """Return the `count` directions of state errors with the largest gains.
-        The gain tells how strongly inputs move the state along a direction, or how strongly the direction
-        appears in the outputs.
+        """Return the `count` directions of state deviations with the largest gains.
+        The gain tells how strongly inputs move the state along a direction or, for observability, how
+        strongly a deviation in this direction appears in the outputs.
         """
         return self._directions[:count]
 
     def least(self, count: int = 3) -> list[Direction]:
-        """Return the `count` directions of state errors with the smallest gains.
-        The gain tells how strongly inputs move the state along a direction, or how strongly the direction
-        appears in the outputs. The smallest gain is first.
+        """Return the `count` directions of state deviations with the smallest gains.
+        The gain tells how strongly inputs move the state along a direction or, for observability, how
+        strongly a deviation in this direction appears in the outputs. The smallest gain is first.
         """
         return self._directions[::-1][:count]
 
@@ -222,29 +223,29 @@ class Structure:
     def ellipse(
         self, first: str, second: str, *, level: float = 1.0, section: bool = False, points: int = 200
     ) -> np.ndarray:
-        """Return points (points, 2) of the ellipse of two state errors for a given energy.
-        It contains errors reached with input energy up to `level` or, for observability, errors with output
-        energy up to `level`.
+        """Return boundary points (points, 2) of an ellipse in the plane of two states.
+        The ellipse contains the state deviations that inputs with an energy up to `level` can produce. For
+        observability, it contains the deviations whose outputs have an energy up to `level`.
 
-        The result is (points, 2), in SI units. Raises ValueError if a part of the two errors is unobservable.
-        Other errors are free, or 0 in a `section`.
+        The result is in SI units. Raises ValueError if a part of the two deviations is unobservable.
+        Other deviations are free, or 0 in a `section`.
         """
         return boundary(semi_axes(self, first, second, section) * np.sqrt(level), points)
 
     def plot(self, first: str, second: str, *, level: float = 1.0, ax: Any = None) -> Any:
-        """Plot the ellipses of two state errors for an energy `level`; return the axes.
-        The solid ellipse is the projection of the ellipsoid of all state errors to the plane of the two
-        errors. The dashed ellipse is the section of this ellipsoid with the plane.
+        """Plot ellipses of two state deviations for an energy `level`; return the axes.
+        The solid ellipse is the projection of the ellipsoid of all state deviations to the plane of these
+        two. The dashed ellipse is the section of this ellipsoid with the plane.
         """
         return plots().plot_gramian(self, first, second, level=level, ax=ax)
 
     @property
     def _scaled(self) -> tuple[np.ndarray, np.ndarray]:
-        """Orthonormal bases of all state errors, and of the uncontrollable ones.
-        For observability, the second basis is that of the unobservable errors.
+        """Orthonormal bases of all state deviations, and of the uncontrollable deviations.
+        For observability, the second basis is that of the unobservable deviations.
 
-        Errors are in units of `scales`. The first matrix Q (ndx, r) is the basis; the columns of the second,
-        N (r, lost), are the uncontrollable or unobservable directions in it.
+        Deviations are in units of `scales`. The first matrix Q (ndx, r) is the basis; the columns of the
+        second, N (r, lost), are the uncontrollable or unobservable directions in it.
         """
         Q = orth(self.basis / self.scales[:, None], rcond=1e-13)
         if self.what == "controllable":
@@ -432,8 +433,8 @@ def _subspace(system: LinearSystem, A: Any, B: Any, tolerance: float) -> Subspac
 
 
 def _combination(weights: Mapping[str, float]) -> str:
-    """Return a linear combination of state errors as text, with its largest terms.
-    `weights` are its coefficients by the name of the state error.
+    """Return a linear combination of state deviations as text, with its largest terms.
+    `weights` are its coefficients by the names of the deviations.
     """
     ordered = sorted(((n, w) for n, w in weights.items() if abs(w) > 1e-3), key=lambda item: -abs(item[1]))
     text = " ".join(f"{w:+.3g} {n}" for n, w in ordered[:SHOWN])

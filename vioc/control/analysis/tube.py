@@ -49,7 +49,9 @@ class Tube:
     certificate = "interval arithmetic"
 
     def reach(self, name: str) -> np.ndarray:
-        """Return the largest magnitude (N+1,) of a named state error in the tube."""
+        """Return the largest deviation of a named state in the tube.
+        The array has one entry for each of the N+1 samples.
+        """
         i = self.map.space.error_names.index(name)
         return np.sqrt(self.level * np.linalg.inv(self.P)[:, i, i])
 
@@ -219,8 +221,8 @@ def _nearly_one(A: np.ndarray, B: np.ndarray) -> float:
 
 
 class _Steps:
-    """Bounds on the state error of a closed loop after a step, for several steps.
-    Before the step, the error is in a ball of given radius, in scaled coordinates.
+    """Bounds on the state deviation of a closed loop after each of several steps.
+    Before each step, the deviation is in a ball of given radius, in scaled coordinates.
 
     The steps z -> z+ begin at c points: z = T w, z+ = T+ w+, |w| <= radius.
 
@@ -266,7 +268,7 @@ class _Steps:
         self.inverse = np.array([_nearly_one(a, b) for a, b in zip(self.S, T[1:], strict=True)])
 
     def after(self, k: int, r: float, curved: float) -> float:
-        """Return a bound on the norm of the scaled state error after step k.
+        """Return a bound on the norm of the scaled state deviation after step k.
         Before the step, this norm is at most r. `curved` is a bound on the second derivatives of the step,
         which the method `curvature` returns.
 
@@ -277,8 +279,8 @@ class _Steps:
         return float(self.inverse[k] * ((self.sigma[k] + 0.5 * curved * r) * r + self.drift[k]) * (1 + NORM))
 
     def curvature(self, radii: np.ndarray) -> np.ndarray:
-        """Return bounds on the second derivatives of the steps over balls of errors.
-        The balls have the given radii, one for each step.
+        """Return bounds on the second derivatives of the steps, one for each step.
+        The state deviations are in balls with the given radii.
 
         They are bounds (c,) on the norms of w -> D2(w+)[w, w] over |w| <= radii (c,), inf if there is none.
         """

@@ -71,19 +71,19 @@ class Expansion:
 
     @cached_property
     def lx(self) -> np.ndarray:
-        """Gradient (N+1, ndx) of the cost with respect to the errors of the states.
+        """Gradient (N+1, ndx) of the cost with respect to the errors of the N+1 states.
         An error is a small displacement of a state, a tangent vector.
         """
         return np.concatenate([self.first[:, : len(self.end)], self.end[None]])
 
     @cached_property
     def lu(self) -> np.ndarray:
-        """Gradient of the cost with respect to the inputs, (N, nu)."""
+        """Gradient of the cost with respect to the inputs of all N steps, (N, nu)."""
         return np.ascontiguousarray(self.first[:, len(self.end) :])
 
     @cached_property
     def lxx(self) -> np.ndarray:
-        """Hessian (N+1, ndx, ndx) of the cost with respect to errors of the states.
+        """Hessians (N+1, ndx, ndx) of the cost with respect to the errors of N+1 states.
         An error is a small displacement of a state, a tangent vector.
         """
         n = len(self.end)
@@ -91,7 +91,7 @@ class Expansion:
 
     @cached_property
     def lxu(self) -> np.ndarray:
-        """Mixed second derivatives (N, ndx, nu) of the cost.
+        """Mixed second derivatives (N, ndx, nu) of the cost in all N steps.
         They are with respect to the errors of the states and to the inputs. An error is a small displacement
         of a state, a tangent vector.
         """
@@ -100,7 +100,7 @@ class Expansion:
 
     @cached_property
     def luu(self) -> np.ndarray:
-        """Hessian of the cost with respect to the inputs, (N, nu, nu)."""
+        """Hessians of the cost with respect to the inputs of all N steps, (N, nu, nu)."""
         n = len(self.end)
         return np.ascontiguousarray(self.second[:, n:, n:])
 
@@ -202,7 +202,9 @@ class Cost:
 
     @property
     def references(self) -> tuple[np.ndarray, ...]:
-        """Values of the references (time-varying data), with one row for each sample."""
+        """Values of the references (time-varying data): one array for each reference.
+        Each array has a row for each sample.
+        """
         return tuple(self._references)
 
     @property
@@ -232,8 +234,9 @@ class Cost:
         return self._terminal.exact
 
     def running_at(self, *args: Any) -> ca.SX:
-        """Return the running cost of a step as an expression in given symbols.
-        The cost is not multiplied by the step length, even if it is a cost per second.
+        """Return the running cost of a step as an expression of CasADi symbols `args`.
+        The symbols stand for state, input, multipliers, parameters, step length and references. The cost is
+        not multiplied by the step length, even if it is a cost per second.
 
         The symbols are (x, u, multipliers, parameters, dt, reference). With the quantities
         `Mechanism.implicit` as a further argument, the cost is a function of these too, see `lifts`.
@@ -241,14 +244,16 @@ class Cost:
         return self._running.at_values(*args)
 
     def running_squares(self, *args: Any) -> Squares:
-        """Return the running cost of a step as an expression in given symbols.
-        It is split into phi(r) and other terms, where phi is a convex function of residuals r, such as a
+        """Return the running cost of a step as an expression of CasADi symbols `args`.
+        The symbols stand for state, input, multipliers, parameters, step length and references. The cost is
+        split into phi(r) and other terms, where phi is a convex function of residuals r, such as a
         weighted sum of their squares.
         """
         return self._running.at(*args)
 
     def terminal_at(self, *args: Any) -> ca.SX:
-        """Return the terminal cost as an expression in given symbols.
+        """Return the terminal cost as an expression of CasADi symbols `args`.
+        The symbols stand for state, input, multipliers, parameters, step length and references.
 
         The arguments are those of `running_at`; only x, parameters and reference have an effect.
         """
@@ -263,8 +268,9 @@ class Cost:
         return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
     def terminal_squares(self, *args: Any) -> Squares:
-        """Return the terminal cost as an expression in given symbols.
-        It is split into phi(r) and other terms, where phi is a convex function of residuals r, such as a
+        """Return the terminal cost as an expression of CasADi symbols `args`.
+        The symbols stand for state, input, multipliers, parameters, step length and references. The cost is
+        split into phi(r) and other terms, where phi is a convex function of residuals r, such as a
         weighted sum of their squares.
         """
         return self._terminal.at(*args)
@@ -431,8 +437,8 @@ class Cost:
         before: Foreseen = (None, None),
         length: float = 1.0,
     ) -> Foreseen:
-        """Predict the nonlinear residuals of the cost after a step along dx, du.
-        The step is the fraction `length` of these search directions.
+        """Predict the nonlinear residuals of the cost after a step of a search.
+        The step is the fraction `length` of the search direction dx (of states) and du (of inputs).
 
         The prediction for a full step is r + J dz, with `slopes` from `expand`. With `before`, the prediction
         for the iterate, the result is linear between the two in `length`. Returns residuals (N, n) of the
@@ -540,8 +546,8 @@ def checked(f: OneStepMap, cost: Any) -> Cost:
 
 def _with_multipliers(lin: Linearization, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the linearized changes of state, input and constraint multipliers.
-    They are the columns of an array with a row for each step. The Jacobian of the multipliers is returned,
-    too.
+    The first array has a row with these changes for each step. The second array has the Jacobians of the
+    multipliers with respect to state and input.
 
     The state's change is an error. The Jacobian is [C D].
     """

@@ -204,7 +204,8 @@ class CostPart:
         self.lifted = ca.Function(name, [*args, w], parts)
 
     def at_values(self, *args: Any) -> Any:
-        """Return the cost as an expression in given symbols.
+        """Return the cost as an expression of CasADi symbols `args`.
+        The symbols stand for state, input, multipliers, parameters, step length and references.
 
         The quantities `Mechanism.implicit` may be a further argument.
         """
@@ -225,8 +226,9 @@ class CostPart:
         return ca.Function(self._name, [*self._args, inner.w], [value])
 
     def at(self, *args: Any) -> Squares:
-        """Return the cost as an expression in given symbols.
-        It is split into phi(r) and other terms, where phi is a convex function of residuals r, such as a
+        """Return the cost as an expression of CasADi symbols `args`.
+        The symbols stand for state, input, multipliers, parameters, step length and references. The cost is
+        split into phi(r) and other terms, where phi is a convex function of residuals r, such as a
         weighted sum of their squares.
         """
         return at_arguments(self._map, self.lifted, args)
@@ -346,8 +348,9 @@ class CostPart:
 
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
-    """Return a cost as an expression in given symbols.
-    It is split into phi(r) and other terms, where phi is a convex function of residuals r, such as a weighted
+    """Return a cost as an expression of CasADi symbols `args`.
+    The symbols stand for state, input, multipliers, parameters, step length and references. The cost is split
+    into phi(r) and other terms, where phi is a convex function of residuals r, such as a weighted
     sum of their squares.
 
     `lifted` is that of `CostPart`. In the map's own symbols the result contains the same expression nodes as

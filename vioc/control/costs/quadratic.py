@@ -174,7 +174,8 @@ class _Targets:
 
     def _on_reference(self, name: str) -> np.ndarray:
         """Return the values of a quantity at the reference states.
-        The result is 0 if the quantity depends on inputs, multipliers or the step length.
+        The result is 0 for a quantity that depends on inputs, multipliers or the step length, since the
+        reference states do not determine it.
         """
         f, quantity = self.f, self.f.quantity(name)
         if ca.depends_on(quantity, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):

@@ -59,7 +59,7 @@ class Squares:
     @staticmethod
     def of(expression: Any, by: ca.SX) -> Squares:
         """Split a scalar expression into weighted squares of residuals and other terms.
-        The residuals depend on the symbols `by`, their weights do not.
+        The residuals depend on the symbols `by`. The weights do not depend on these symbols.
 
         The search follows sums, differences and multiples by factors independent of
         `by`. It finds c sq(r), c r r and c r^2 / d, also of sums r, and e' W e with a constant W that is
@@ -148,7 +148,8 @@ class _Walk:
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
         """Store a product c e as a square, as a mixed product or as another term.
-        The product is a term of a sum. Factors that do not depend on the variables `by` become its weight.
+        The product is a term of a sum. Its factors that do not depend on the variables of the residuals
+        become the weight.
         """
         factors, varying = [e], []
         while factors:
@@ -234,8 +235,9 @@ class _Walk:
         return found
 
     def _linear(self, e: ca.SX, atoms: dict[int, ca.SX]) -> dict[int, float]:
-        """Write an expression as a linear combination of others; return the coefficients.
-        The keys of the result are hashes of these other expressions, which are added to the dict `atoms`.
+        """Write an expression as a linear combination of simpler expressions.
+        The result has the coefficients by the hashes of the simpler expressions. These expressions are added
+        to the dict `atoms`.
 
         Constants are omitted.
         """

@@ -24,10 +24,11 @@ FAR = 10.0  # distance from a guess, over 1 + |x| in units of sizes, above which
 
 
 def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
-    """Resample a guess to the problem's steps if it is a trajectory with other steps.
+    """Resample a guessed trajectory to the steps of the problem, if its steps differ.
+    Any other guess is returned unchanged.
 
-    It is stretched to the problem's duration and interpolated linearly (`Trajectory.resample`), as by DMOC.
-    If `dt` is not given, unequal steps of the guess are taken as the problem's.
+    The trajectory is stretched to the problem's duration and interpolated linearly (`Trajectory.resample`),
+    as by DMOC. If `dt` is not given, unequal steps of the guess are taken as the problem's.
     """
     run = trajectory_of(guess)
     if not isinstance(run, Trajectory) or not len(run) or (run.x.shape[1], run.u.shape[1]) != (f.nx, f.nu):
@@ -66,8 +67,8 @@ def begin(
     strict: bool,
 ) -> tuple[Trajectory, str]:
     """Convert a guess to the first trajectory of a search; return also a message.
-    If the guess leads to no trajectory, a rollout of its inputs or of zero inputs replaces it, and the
-    message says which one. Otherwise the message is empty.
+    If no trajectory can follow the guess, a rollout of the guessed inputs or of zero inputs replaces it. The
+    message then tells which inputs were used. Otherwise the message is empty.
 
     `dt` is from `guess_lengths`.
     """
@@ -152,8 +153,8 @@ def _projected(
 
 @contextmanager
 def leads_nowhere() -> Iterator[None]:
-    """Context manager that reports a failed step as a failure of the guess.
-    It raises an OptimizationError with advice for a better guess.
+    """Context manager for the computation of a trajectory from a guess.
+    If a time step cannot be computed, it raises an OptimizationError with advice for a better guess.
     """
     try:
         yield

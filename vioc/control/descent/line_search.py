@@ -1,4 +1,4 @@
-"""Descent on trajectories, with fallback directions and a line search."""
+"""Minimization of a cost over trajectories by line searches."""
 
 from __future__ import annotations
 
@@ -174,8 +174,8 @@ class Descent:
         return -aim.slope <= max(self._least, ROUNDING * abs(self.value))
 
     def _advance(self, model: LocalModel, last: bool) -> None:
-        """Take one step along the first direction that lowers the cost.
-        Otherwise set `status`, for example because the iterate is stationary.
+        """Take one step of the search along the first direction that lowers the cost.
+        If no step is taken, for example because the iterate is stationary, set `status`.
 
         The first direction without a shift decides if the iterate is stationary.
         """

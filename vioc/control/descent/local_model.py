@@ -1,4 +1,4 @@
-"""Second-order model of the cost on the set of trajectories, and its directions.
+"""Second-order model of a cost on the set of trajectories; descent directions.
 
 See docs/maths/optimal_control.md, "The projection operator" and "Descent".
 """
@@ -170,7 +170,7 @@ class LocalModel:
         self, direction: DescentDirection, gamma: float, limit: float
     ) -> tuple[Trajectory, float] | None:
         """Return the trajectory and the cost after a step along a descent direction.
-        The step has the length `gamma`, and its end is projected to a trajectory by feedback.
+        The step is the fraction `gamma` of the direction. Its end is projected to a trajectory by feedback.
 
         None if the cost is above `limit`, or if the step of length gamma leads to no trajectory or to no
         finite cost; `trouble` then holds the error, and a shorter step may succeed.

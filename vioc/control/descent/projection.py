@@ -1,4 +1,5 @@
-"""Projection operator from curves to trajectories by feedback, and its adjoint.
+"""Projection of states and inputs to a trajectory by feedback, and its adjoint.
+The given states and inputs, called a curve, need not satisfy the equations of the map.
 
 P maps a curve (X, U) to the trajectory x+ = f(x, u), u = U - K difference(X, x) from x_0.
 See docs/maths/optimal_control.md.
@@ -30,7 +31,8 @@ def project(
     k0: int = 0,
     dt: Any = None,
 ) -> Trajectory:
-    """Return the trajectory that follows a curve under feedback.
+    """Return the trajectory that follows states X and inputs U under feedback.
+    The feedback gains are K. The states X and inputs U need not satisfy the equations of the map f.
 
     Parameters
     ----------
@@ -58,9 +60,11 @@ def project(
 def projection_gains(
     f: OneStepMap, X: Any, U: Any, Q: Any = 1.0, R: Any = 1.0, *, k0: int = 0, dt: Any = None
 ) -> np.ndarray:
-    """Return the gains of a linear-quadratic regulator about a curve.
+    """Return the gains of a linear-quadratic regulator about states X and inputs U.
+    These states and inputs need not satisfy the equations of the map f. Q and R are the weights of the
+    regulator.
 
-    The curve need not be a trajectory. The map is linearized at the curve's own points (X[k], U[k]).
+    The map is linearized at the points (X[k], U[k]).
 
     Parameters
     ----------
@@ -85,10 +89,12 @@ def projection_gains(
 
 
 def adjoint(lin: Linearization, K: np.ndarray, lx: np.ndarray, lu: np.ndarray) -> np.ndarray:
-    """Return the adjoint variables of the cost along a trajectory under feedback.
+    """Return the adjoint variables of a cost along a trajectory with feedback gains K.
+    lx and lu are the gradients of the cost with respect to states and inputs.
 
-    They obey z_N = lx_N, z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}. z_{k+1} is the weight of the second
-    derivative of step k in the second derivative of g(P(xi)); at a stationary trajectory it is the costate.
+    The adjoint variables obey z_N = lx_N, z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}. z_{k+1} is the
+    weight of the second derivative of step k in the second derivative of g(P(xi)); at a stationary trajectory
+    it is the costate.
 
     Parameters
     ----------
@@ -104,7 +110,8 @@ def adjoint(lin: Linearization, K: np.ndarray, lx: np.ndarray, lu: np.ndarray) -
 
 
 def straight_line(x0: Any, xf: Any, steps: int, f: OneStepMap | None = None) -> np.ndarray:
-    """Return states on the line from x0 to xf, a guess that is not a trajectory.
+    """Return states on the straight line from x0 to xf, as a guess.
+    These states need not satisfy the equations of motion.
 
     Parameters
     ----------

@@ -108,8 +108,9 @@ class Shooting:
         return run
 
     def _evaluate(self, X: np.ndarray, U: np.ndarray, lam: np.ndarray):
-        """Return the cost of a curve and the norm of its defects.
-        The expansion of the terminal cost at the last state is returned, too.
+        """Return the cost of states X and inputs U, and the norm of equation residuals.
+        The residuals are those of the step equations with the multipliers lam. The expansion of the terminal
+        cost at the last state is returned, too.
         """
         running, gap = self.programs.value(X, U, lam, self.grid)
         end = self.cost.end(X[-1], self.grid.parameters, self._last_reference)

@@ -1,4 +1,4 @@
-"""Initial guesses of a nonlinear program from curves, trajectories and results."""
+"""Initial guesses of a nonlinear program, from guessed motions and results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Curve(NamedTuple):
 
 
 def trivial(phase: Phase) -> Curve:
-    """Return the default guess of a phase: a straight line between its end states.
+    """Return the default guess of a phase: states on a straight line between its ends.
+    The limits on the first and the last state determine the two ends of the line.
 
     It has no forces and multipliers. An end given as a range counts with its middle (or its finite side); a
     state known at one end only is constant, one known at neither is 0. Loops are closed by the states that
@@ -191,7 +192,7 @@ def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
 
 def quantities(phase: Phase, X: np.ndarray) -> np.ndarray:
     """Return a guess of the velocities that are variables of the nonlinear program.
-    Linear equations give them as functions of the states X (N+1, nx).
+    These velocities are the solutions of linear equations that depend on the states X (N+1, nx).
 
     `Phase.lifts` tells where velocities are variables of the nonlinear program.
     """

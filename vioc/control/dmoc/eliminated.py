@@ -26,9 +26,9 @@ def states(t: Transcription, i: int, w: np.ndarray, p: np.ndarray) -> np.ndarray
 def state_changes(
     t: Transcription, i: int, w: np.ndarray, p: np.ndarray, dw: np.ndarray, dp: np.ndarray
 ) -> np.ndarray:
-    """Return the linearized changes (N+1, nx, m) of a phase's states.
-    The variables w and the parameters p of the nonlinear program change by dw (size, m) and dp (given, m),
-    which are m directions.
+    """Return the linearized changes (N+1, nx, m) of a phase's states in m directions.
+    In direction j, the variables w of the nonlinear program change by dw[:, j] and its parameters p by
+    dp[:, j].
     """
     at = t.layouts[i]
     dx = np.where(at.unknown[..., None], dw[at.X], 0.0)
@@ -52,8 +52,8 @@ def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) 
 
 
 def _block(t: Transcription, i: int) -> FunctionBlock:
-    """Return the function block that computes the eliminated states of phase i.
-    It is evaluated at samples 1 to N.
+    """Return the function that computes the eliminated states of phase i.
+    It is evaluated at the samples 1 to N of the phase.
     """
     if i not in t.next_blocks:
         t.next_blocks[i] = _make_block(t, i)

@@ -185,8 +185,9 @@ def _pattern(function: ca.Function, i: int) -> np.ndarray:
 
 
 def unit_slopes(function: ca.Function, i: int) -> np.ndarray:
-    """Return a Jacobian whose entries other than constant 1 or -1 are set to 0.
-    It is the Jacobian of the first output of `function` with respect to its input i.
+    """Return a Jacobian in which only constant entries 1 and -1 are kept.
+    All other entries are replaced by 0. It is the Jacobian of the first output of `function` with respect to
+    its input i.
 
     Constancy is checked at two random points.
     """

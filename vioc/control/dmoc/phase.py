@@ -36,7 +36,7 @@ QUADRATURES = ("left", "midpoint", "trapezoid")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Phase:
-    """Phase of N steps of a map with a cost, limits and conditions at the ends.
+    """Phase of N steps of a map, with a cost, limits and conditions at start and end.
 
     Parameters
     ----------
@@ -165,8 +165,8 @@ class Phase:
 
     @property
     def unknowns(self) -> int:
-        """Number of constraint multipliers and variables of contacts at each step.
-        They are variables of the nonlinear program.
+        """Number of constraint multipliers and contact variables of each step.
+        Contact variables are, for example, impulses. All are variables of the nonlinear program.
         """
         return len(self.equations.unknowns)
 
@@ -207,8 +207,7 @@ class Phase:
     @cached_property
     def state_ends(self) -> list[tuple[str, int, int, float, float]]:
         """Limits of components of the first and the last state of the phase.
-
-        Each is ("initial" or "final", sample, index of the state, lower, upper limit).
+        Each tuple is ("initial" or "final", sample, index of the state, lower limit, upper limit).
         """
         found = []
         for what, k, end in (("initial", 0, self._ends[0]), ("final", -1, self._ends[1])):
@@ -306,7 +305,9 @@ class Phase:
 
     @cached_property
     def shifts(self) -> dict[int, float]:
-        """Prescribed change of each periodic state over the phase, by the state's index."""
+        """Prescribed difference between the last and first value of each periodic state.
+        The keys are the indices of these states.
+        """
         return shifts(self.map, self.periodic)
 
     # -- data over time -------------------------------------------------------------------------
@@ -324,7 +325,7 @@ class Phase:
         return np.concatenate(columns, axis=1)
 
     def refined(self, factor: int) -> Phase:
-        """Return this phase with `factor` times as many steps in the same time.
+        """Return this phase with `factor` times as many steps over the same duration.
         Data over time are interpolated.
         """
         n, cost = self.steps, self.cost

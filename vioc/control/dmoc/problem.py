@@ -108,7 +108,7 @@ class Problem:
 
     def transcription(self, form: str = "auto") -> Transcription:
         """Return the nonlinear program of this problem in a given form.
-        The form decides whether momenta are eliminated, as in `solve`; "staged" is the form for the solver
+        The form decides whether momenta are eliminated (see `solve`). The form "staged" is for the solver
         FATROP.
         """
         if form not in FORMS:
@@ -259,7 +259,7 @@ class Problem:
         return -(gradient + t.program.jac_g(found.w, p)[1].sparse().T @ found.mu)
 
     def refined(self, factor: int) -> Problem:
-        """Return this problem with `factor` times as many steps in the same time."""
+        """Return this problem with `factor` times as many steps over the same duration."""
         factor = as_count(factor, "factor")
         return Problem([phase.refined(factor) for phase in self.phases], self.jumps)
 
@@ -351,7 +351,7 @@ class Problem:
 
     def _limits(self, t: Transcription, initial: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper bounds of all variables of the nonlinear program.
-        If `initial` is given, it replaces the fixed components of the problem's first state.
+        If `initial` is given, its values replace those of the fixed components of the first state.
         """
         low, high = t.lower.copy(), t.upper.copy()
         if initial is not None:

@@ -65,7 +65,7 @@ class Scales(NamedTuple):
         return self._replace(unknowns=of_w) if (of_w != self.unknowns).any() else None
 
     def priced(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
-        """Return the same scales with a new unit of the cost.
+        """Return these scales with a new unit of the cost.
         The unit follows from the gradient of the cost at the variables w.
         """
         return self._replace(cost=_price(t.program, w, p, self.unknowns))
@@ -171,7 +171,7 @@ class ContactUnits(NamedTuple):
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
     """Return the typical sizes of the states and inputs of each phase.
     The unit of time follows from the total duration of all phases. With contact, this unit is at least the
-    time of a fall, and all momenta have the same typical size.
+    time of a fall from a typical height, and all momenta have the same typical size.
     """
     lengths = [
         float(w[at.H[0]]) if at.H is not None else phase.length_limits[0]
@@ -193,7 +193,9 @@ def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
 
 
 def _fall(sizes: Sizes) -> float:
-    """Return the time, s, of a fall from a typical height; 0 without gravity."""
+    """Return the typical time of a fall, s, or 0 without gravity.
+    It is sqrt(L/g) with the typical length L and the acceleration g of gravity.
+    """
     terms = getattr(sizes.map.system, "potentials", ())
     pulls = [[float(g.x), float(g.y), float(g.z)] for g in terms if getattr(g, "keyword", "") == "GRAVITY"]
     size = float(np.linalg.norm(np.sum(pulls, axis=0))) if pulls else 0.0
@@ -220,7 +222,9 @@ def _quantity(name: str) -> str:
 
 
 def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> None:
-    """Write the typical sizes of a phase's states, inputs and step lengths to `of_w`."""
+    """Write the typical sizes of a phase's states, inputs and step lengths to `of_w`.
+    The array `of_w` has an entry for each variable of the nonlinear program.
+    """
     at = t.layouts[i]
     for index, own in ((at.X, sizes.of_states), (at.W, sizes.of_states), (at.U, sizes.inputs)):
         of_w[index[index >= 0]] = np.broadcast_to(own, index.shape)[index >= 0]
@@ -231,9 +235,9 @@ def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> No
 def _of_rows(
     t: Transcription, i: int, sizes: Sizes, J: sp.csr_matrix, of_w: np.ndarray, of_g: np.ndarray
 ) -> None:
-    """Write the typical sizes of a phase's constraints to `of_g`.
-    Sizes of variables without a known unit, such as multipliers, follow from the constraints and are written
-    to `of_w`.
+    """Write the typical sizes of a phase's constraints to the array `of_g`.
+    Sizes of variables without a known unit, such as multipliers, follow from those of the constraints. They
+    are written to the array `of_w`.
 
     J is the program's Jacobian in magnitudes. The size of an unknown without a known unit (a multiplier, for
     example) is the one that changes a constraint of a known unit by its size.

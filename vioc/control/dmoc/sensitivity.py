@@ -25,7 +25,7 @@ ACTIVE = 1e-6  # distance to a limit, over 1 + |limit| in units of sizes, below 
 @dataclass(frozen=True, repr=False)
 class Sensitivity:
     """First derivatives of an optimal solution and of its cost.
-    They are taken with respect to parameters of the map and to given components of the initial state.
+    The derivatives are with respect to parameters of the map and to fixed components of the initial state.
 
     Attributes
     ----------

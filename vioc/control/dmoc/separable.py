@@ -145,7 +145,7 @@ class FunctionBlock:
     # -- numerical values -----------------------------------------------------------------------
 
     def values(self, w: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the costs (n,) and constraints (n, m) of all evaluations of the block."""
+        """Return the block's costs (n,) and its m constraints (n, m) at all n places."""
         cost, rows = self.function.map(len(self))(w[self.index].T, p[self.given].T)
         return np.asarray(cost).ravel(), np.asarray(rows).T
 

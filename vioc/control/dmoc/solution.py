@@ -1,4 +1,4 @@
-"""Conversion of a solver's outcome to trajectories, multipliers and violations."""
+"""Trajectories, multipliers and violated limits from the outcome of a solver."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def solution(
 
 def joined(jumps: Sequence[Any], runs: list[Trajectory]) -> tuple[Trajectory | None, str]:
     """Join the trajectories of the phases to one trajectory.
-    If they do not join, return None and the reason.
+    If they cannot be joined, return None and the reason.
 
     The reason is empty if there is only one phase.
     """

@@ -79,7 +79,7 @@ class SolverOutcome:
 
 
 class Watch(ca.Callback):
-    """Solver callback that logs each iterate, keeps the best, and stops on Ctrl-C."""
+    """Solver callback that logs iterates, keeps the best one, and stops on Ctrl-C."""
 
     def __init__(self, t: Transcription, program: Scaled, tolerance: float, name: str):
         ca.Callback.__init__(self)

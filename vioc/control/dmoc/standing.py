@@ -1,7 +1,7 @@
-"""Detection of limits of contact gaps that leave too little room for contact.
-In too small gaps, smoothed contacts repel the bodies that rest on them.
+"""Detection of limits that force contact gaps to be too small.
+In a small gap, a smoothed contact repels the body that rests on it.
 
-Such contacts would repel the bodies that rest on them. See docs/maths/contact_implicit.md, (7).
+See docs/maths/contact_implicit.md, (7).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ ENTERS = 1e-6  # m; where limits force more penetration, room does not help
 
 
 def too_close(t: Transcription, smoothing: float, pull: float) -> str:
-    """Return a warning if limits of contact gaps are too tight, else "".
-    In too small gaps, contacts with this `smoothing` push bodies away, so that nothing can rest.
+    """Return a warning if limits force contact gaps to be too small, else "".
+    In a small gap, a contact with this `smoothing` repels a body, so that the body cannot rest.
 
     A gap of at most rho has an impulse of at least smoothing m h/(rho + give). The acceleration `pull`,
-    m/s^2, is that of the weight.
+    m/s^2, is that of gravity.
     """
     for i, phase in enumerate(t.phases):
         step = phase.equations.relaxed

@@ -1,4 +1,4 @@
-"""CasADi symbols for a function that a program evaluates at many samples."""
+"""CasADi symbols for functions that a nonlinear program evaluates at each sample."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Stencil:
         return entries[key].symbol
 
     def function(self, cost: Any, rows: Any) -> ca.Function:
-        """Build a CasADi function from expressions of its cost and constraints.
+        """Build a CasADi function that returns a cost and constraints (`rows`).
 
         It is (v, p) -> cost, rows. Symbols on which cost and constraints do not depend are dropped.
         """
@@ -228,7 +228,9 @@ class _Entry:
 
 
 def _placed(size: int, *parts: tuple[list[int], Any]) -> Any:
-    """Return a column vector with given values at given indices, 0 elsewhere."""
+    """Return a column vector (size,) with given values at given indices, 0 elsewhere.
+    Each of the `parts` is a pair of indices and values.
+    """
     column = ca.SX.zeros(size)
     for entries, values in parts:
         column[entries] = values

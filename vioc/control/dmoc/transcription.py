@@ -85,7 +85,7 @@ class Transcription:
     # -- numerical values -----------------------------------------------------------------------
 
     def start_time(self, i: int) -> float:
-        """Return the time of the first sample of a phase, s.
+        """Return the time of the first sample of phase i, s.
 
         The durations of the phases before are given. A step k of a map starts at k h (`OneStepMap.dt`), so
         the first phase starts at k0 h.
@@ -187,7 +187,9 @@ class Transcription:
         return low, high
 
     def _staged_order(self) -> np.ndarray:
-        """Return the order of constraints that FATROP needs: by sample, defects first."""
+        """Return the order of the constraints for the solver FATROP.
+        They are sorted by sample. The constraints of each sample begin with those on the next state.
+        """
         keys = [
             np.stack(np.broadcast_arrays(b.samples[:, None], b.stage, np.arange(b.rows)), -1).reshape(-1, 3)
             for b in self.blocks
@@ -208,7 +210,8 @@ class Transcription:
         stage: int = REST,
         kind: Any = ca.SX,
     ) -> None:
-        """Add a function to the nonlinear program, with a cost and constraints at samples.
+        """Add a function to the nonlinear program, for a cost and constraints.
+        The program evaluates this function at the given samples of phase i.
 
         `build` gets the stencil and the symbols of the sample. If it needs a state with eliminated entries,
         the first sample is a separate block.
@@ -343,8 +346,8 @@ class Transcription:
 
     def _gaps(self, i: int) -> None:
         """Add constraints that connect successive steps, for the solver FATROP.
-        They are x[k+1] = w[k], where w[k] is the end of step k. If step lengths are free, constraints make
-        them equal, too.
+        They are x[k+1] = w[k], where w[k] is the state at the end of step k, and x[k+1] that at the start of
+        the next step. If step lengths are free, other constraints make them equal.
         """
         phase, at = self.phases[i], self.layouts[i]
         if not at.staged:
@@ -373,7 +376,9 @@ class Transcription:
         self._add(i, rows, samples, [f"implicit.{j}" for j in range(phase.quantities)])
 
     def _rows(self, i: int, where: str, by_step: bool, members: list[tuple[PathConstraint, int]]) -> None:
-        """Add constraints of phase i to the program that hold at the same samples."""
+        """Add the constraints `members` of phase i to the nonlinear program.
+        All of them hold at the same samples.
+        """
         phase = self.phases[i]
         f, n = phase.map, phase.steps
         samples = {"start": np.array([0]), "end": np.array([n]), "path": np.arange(n + (not by_step))}[where]
@@ -431,7 +436,9 @@ class Transcription:
         self._add(i, cost, [phase.steps])
 
     def _rates(self, i: int) -> None:
-        """Add the limits of the inputs' rates: lower <= (u[k+1] - u[k]) / h <= upper."""
+        """Add the limits of the inputs' rates to the nonlinear program.
+        The rate in step k is (u[k+1] - u[k]) / h, with the step length h.
+        """
         phase = self.phases[i]
         names, n = phase.map.input_names, phase.steps
         which = list(phase.rate_limits)
@@ -474,9 +481,9 @@ class Transcription:
     # -- joints between phases ------------------------------------------------------------------
 
     def _link(self, i: int, jump: Mapping[str, Any] | None) -> frozenset[str]:
-        """Add equations that set a phase's first state, and return names of its states.
-        The equations set this state to the last state of the previous phase, after a jump if there is one.
-        Only states that the equations determine are named.
+        """Add the equations that connect the first state of phase i to the previous phase.
+        The first state equals the last state of the previous phase, after a jump if there is one. The names
+        of the states in these equations are returned.
 
         The phase before the first one is the last one.
         """

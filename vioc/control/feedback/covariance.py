@@ -1,5 +1,5 @@
-"""Propagation of the state's covariance along a trajectory.
-The loop is open, or closed by feedback of the state or of a Kalman filter's estimate.
+"""Propagation of a state's covariance along a trajectory, also under feedback.
+The feedback uses the state or a Kalman filter's estimate.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ def covariance(
 
 
 def _propagate(F: np.ndarray, G: np.ndarray, P: np.ndarray) -> np.ndarray:
-    """Return the covariances P[k+1] = F[k] P[k] F[k]' + G[k] at all samples."""
+    """Return the covariances P[k+1] = F[k] P[k] F[k]' + G[k] at all samples.
+    F are the matrices of the steps, and G the covariances of the noise in the steps.
+    """
     result = [P]
     for Fk, Gk in zip(F, G, strict=True):
         P = Fk @ P @ Fk.T + Gk

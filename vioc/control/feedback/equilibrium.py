@@ -243,8 +243,9 @@ def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndar
 
 
 def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str], dict[str, float]]:
-    """Return the initial guess of an equilibrium search, and what is kept fixed.
-    The results are x, u, the names of fixed states and inputs, and other fixed values by name.
+    """Return the initial guess of an equilibrium search, and the fixed quantities.
+    The results are the guess x, u, the names of fixed states and inputs, and a dict with the values of all
+    other fixed quantities.
     """
     # if errors are not differences of states, a fixed state is treated as a fixed quantity
     states = f.state_names if f.ndx == f.nx else ()

@@ -24,8 +24,8 @@ from vioc.runs.trajectory import Trajectory
 
 
 def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
-    """Raise ValueError unless a measurement suits the filter's map f.
-    The measurement's map must have the same step length and parameters.
+    """Raise ValueError unless a measurement can be used by a filter of the map f.
+    The map of the measurement must have the step length and the parameters of f.
     """
     check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
     for name, value in measurement.map.parameters.items():
@@ -38,6 +38,7 @@ def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
 
 def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the Kalman gain and the error covariance after a measurement.
+    P is the covariance before it, C the Jacobian of the measurement, and V the noise covariance.
 
     Shapes (n, n), (ny, n), (ny, ny) -> (n, ny), (n, n).
     """

@@ -115,9 +115,10 @@ class Measurement:
         return _rebuild, (self.map, self.names, self._noise, wrapped, self.resolution, self._every)
 
     def check_noisy(self, what: str) -> None:
-        """Raise ValueError if a sensor has variance 0.
+        """Raise ValueError if the noise of a measured quantity has variance 0.
+        `what` is the name of the caller, with which the message begins.
+
         The check is for callers that divide by standard deviations.
-        The message begins with the caller's name `what`.
         """
         exact = [n for n, v in zip(self.names, np.diag(self.V), strict=True) if not v > 0]
         if exact:
@@ -223,8 +224,8 @@ class Measurement:
         return C @ retract_jacobian(self.map, x)
 
     def innovation(self, x: np.ndarray, y: Any) -> np.ndarray:
-        """Return the innovation y - g(x), the measurement minus the expected one.
-        Angles are in [-pi, pi]; it is NaN where y is NaN.
+        """Return the innovation y - g(x), the measurement minus the expected measurement.
+        Differences of angles are in [-pi, pi]. Entries are NaN where y is NaN.
         """
         return self._apart(self.reading(y), self(x))
 
@@ -275,7 +276,7 @@ def root(covariance: np.ndarray) -> np.ndarray:
 
 def retract_jacobian(f: OneStepMap, x: np.ndarray) -> np.ndarray:
     """Return the derivative (nx, ndx) of retract(x, dx) with respect to dx at 0.
-    This function adds an error dx to the state x.
+    The function `retract` adds the error dx, a small displacement, to the state x.
 
     It is computed by central differences of order 4.
     """

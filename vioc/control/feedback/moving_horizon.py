@@ -139,7 +139,7 @@ class MovingHorizon:
 
     @cached_property
     def _filter(self) -> ExtendedKalmanFilter:
-        """Extended Kalman filter with the same covariances, used if a search fails."""
+        """Extended Kalman filter with the estimator's covariances, used if a search fails."""
         own = self.W, self.W_u, self.P0
         return ExtendedKalmanFilter(self.map, self.measurement, *own, self.manifold)
 
@@ -159,8 +159,8 @@ class MovingHorizon:
 
     @cached_property
     def _cost(self) -> Cost:
-        """Cost of the estimation problem: squared process noise and squared residuals.
-        The residuals are those of the measurements.
+        """Cost of the estimation problem, for the process noise and measurement residuals.
+        It is the sum of the squares of the noise and of the weighted residuals.
 
         It is 1/2 |w|^2 + 1/2 |R (y - g(x))|^2. The measurements y and R, a root of V^-1 for the available
         measurements, are references of the cost. See (MH 1).
@@ -237,7 +237,7 @@ class MovingHorizon:
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return applied inputs and square roots of noise covariances in the window.
         A mask is returned, too. It is True for steps of the map, and False for the step from the prior to the
-        first state and for steps that only fill the window.
+        first state. It is also False for steps that keep the state, while there are few measurements.
 
         Step 0 leads from the prior to the first state. The last c - 1 steps are steps of the map; the steps
         between keep the state. See (MH 2).

@@ -24,7 +24,7 @@ from vioc.runs.steps import check_steps
 
 class SteadyTarget(NamedTuple):
     """Target state (nx,) and input (nu,) to which a feedback law regulates.
-    `left` is the largest residual of the conditions that define the target.
+    `left` is the largest residual of the equations whose solution is the target.
     """
 
     x: np.ndarray
@@ -111,8 +111,8 @@ class OffsetFree(Law):
 
     def formula(self) -> LawFormula | None:
         """Return the law as symbolic expressions.
-        Return None if the law computes its target by Newton's method (`hold`). The memory of the law is the
-        target x, u.
+        Return None if the law has quantities to hold, since Newton's method then computes the target. The
+        memory of the law is the target x, u.
         """
         law, f = self.law.formula(), self.map
         nx, nu = f.inner.nx, f.nu

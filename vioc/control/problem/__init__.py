@@ -1,1 +1,1 @@
-"""Inputs and outputs that all optimizers share, such as limits and results."""
+"""Limits, poses, results and their status, which all optimizers share."""

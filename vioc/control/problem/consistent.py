@@ -33,8 +33,8 @@ def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[
 
 def across_constraints(f: OneStepMap) -> list[str]:
     """Return the names of the momenta that belong to constrained joint variables.
-    A variable is constrained if a holonomic constraint depends on it. The components of these momenta normal
-    to the constraints have no effect on the motion.
+    A variable is constrained if a holonomic constraint depends on it. The component of the momentum along the
+    gradient of the constraint has no effect on the motion.
     """
     _, depends = constraint_values(f)
     bound = {f"p.{name}" for names in depends for name in names}

@@ -25,7 +25,7 @@ Ball = tuple[np.ndarray, float, str]  # centre (d,) or (N+1, d), m, radius, m, a
 
 @dataclass(frozen=True)
 class PathConstraint:
-    """Constraint lower <= expression <= upper along a phase, or at one of its ends.
+    """Constraint lower <= expression <= upper along a motion, or at one of its ends.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class PathConstraint:
         return (self.name,) if m == 1 else tuple(f"{self.name}[{i}]" for i in range(m))
 
     def symbols(self) -> ca.SX:
-        """Return the symbols of the references (time-varying data) as one column."""
+        """Return the constraint's reference symbols (time-varying data) as one column."""
         return ca.vertcat(ca.SX(0, 1), *(ca.vec(ca.SX(s)) for s, _ in self.references))
 
     def check(self, f: OneStepMap) -> None:
@@ -92,7 +92,9 @@ class PathConstraint:
         return bool(ca.depends_on(self.expression, ca.vertcat(s.u, s.multipliers, s.dt)))
 
     def samples(self, f: OneStepMap, steps: int) -> int:
-        """Return the number of samples at which the constraint holds, over N steps."""
+        """Return the number of samples of a motion at which the constraint holds.
+        `steps` is the number of steps of the motion.
+        """
         return 1 if self.where != "path" else steps + (not self.by_step(f))
 
     def limits(self, f: OneStepMap, steps: int) -> tuple[np.ndarray, np.ndarray]:
@@ -218,9 +220,9 @@ def duration_limits(value: Any) -> tuple[float, float]:
 
 
 def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
-    """Return the prescribed change of each periodic state, by the state's index.
-
-    `periodic` is True for all, names, or shifts by name.
+    """Return the prescribed difference between end and start of each periodic state.
+    The keys are the indices of these states. `periodic` is True for all states, or
+    names, or differences by name.
     """
     names = f.state_names
     if periodic is None or periodic is False:
@@ -237,7 +239,7 @@ def bound_arrays(
     bounds: Mapping[str, Any] | None, names: Sequence[str], count: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the limits of several quantities over time as arrays (count, n).
-    `bounds` are by full names; limits are infinite where no bound is given.
+    `bounds` has the limits by full name. Limits are infinite where `bounds` has none.
     """
     low, high = np.full((count, len(names)), -np.inf), np.full((count, len(names)), np.inf)
     for i, name in enumerate(names):
@@ -300,7 +302,9 @@ def obstacles_among(constraints: Sequence[PathConstraint]) -> dict[str, Ball]:
 
 
 def as_constraints(value: Any) -> tuple[PathConstraint, ...]:
-    """Convert one constraint, several or None to a tuple; else raise TypeError."""
+    """Convert one constraint, several constraints or None to a tuple of constraints.
+    Raise TypeError for any other value.
+    """
     if value is None:
         return ()
     several = not isinstance(value, (PathConstraint, ca.SX, ca.MX, ca.DM, str, Mapping)) and np.iterable(

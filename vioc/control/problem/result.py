@@ -114,7 +114,9 @@ class Log:
             self.monitor(record)
 
     def shown(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context with a progress display, unless each iteration prints a line."""
+        """Return a context manager that shows the progress of the optimization.
+        It shows nothing if each iteration prints a line.
+        """
         return contextlib.nullcontext() if self.monitor is True else self.progress
 
 
@@ -458,7 +460,7 @@ class Result(AsTrajectory):
 
     def describe(self, phase: int | None = None) -> str:
         """Return a text with the verdict of the search.
-        It tells also how far the rollout of the inputs departs from the optimized motion.
+        The text also tells how far the rollout of the inputs departs from the optimized motion.
 
         For phases that are `apart` the reason is given; each can be asked for. For contacts it has the
         largest product of gap and impulse, and the smoothings.
@@ -524,10 +526,11 @@ def finished(
 
 
 def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, float, bool]:
-    """Simulate the inputs of a motion without feedback, and compare with this motion.
+    """Simulate the inputs of a motion without feedback, and compare the two motions.
+    The results are a trajectory, the distance of the two motions, and True if this distance is too large. In
+    this case the trajectory is the given motion, otherwise it is the simulated motion.
 
-    Returns a trajectory, the distance, and True if rounding separates the two; then the trajectory is the
-    iterate itself, else the rollout. The test uses the sizes of a problem's states, by default those of the
+    The test uses the sizes of a problem's states, by default those of the
     motion. Steps are reproducible to the bit, so the distance is usually 0; recursions that compile the step
     again may round differently, which an unstable motion amplifies.
     """

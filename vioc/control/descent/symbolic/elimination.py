@@ -1,4 +1,4 @@
-"""Symbolic LU factorization of small systems, in an order fixed at build time.
+"""Symbolic LU factorization of small matrices, with a fixed order of the pivots.
 
 Rows and columns are paired by a factorization with full pivoting at generic values. The graph repeats that
 order on symbols and skips structural zeros. A pivot that vanishes at other values shows as inf or nan in the
@@ -44,7 +44,7 @@ def pivot_order(matrix: np.ndarray) -> list[tuple[int, int]]:
 
 
 class SymbolicLU:
-    """LU factors of a square symbolic matrix, eliminated in a given order.
+    """LU factors of a square symbolic matrix, with a given order of pivots.
 
     Parameters
     ----------

@@ -211,7 +211,7 @@ class Recursions:
         carry[nx * nx :] = self.lx_end
 
     def minimize(self, shift: float) -> int | None:
-        """Minimize the quadratic model of the cost with another shift of its Hessian.
+        """Minimize the quadratic model of the cost with the given shift of its Hessian.
         Return a number with which the method `direction` returns the minimizer, or None if there is no
         minimum.
         """

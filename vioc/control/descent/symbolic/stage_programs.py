@@ -97,9 +97,8 @@ class StagePrograms:
     def value(
         self, X: np.ndarray, U: np.ndarray, lam: np.ndarray, grid: StageArguments
     ) -> tuple[float, float]:
-        """Return the running cost and the squared equation residuals of a curve.
-        The curve has states X, inputs U and multipliers lam. The residuals of the step equations are squared
-        and summed over all steps.
+        """Return the running cost and the sum of squared residuals of the step equations.
+        The costs and residuals of all steps are evaluated at states X, inputs U and multipliers lam.
 
         They are not finite outside of a domain.
         """
@@ -115,7 +114,7 @@ class StagePrograms:
     def newton(
         self, point: list[np.ndarray], grid: StageArguments, last: list[np.ndarray], knobs: np.ndarray
     ):
-        """Return Newton's step for the conditions of optimality along a curve.
+        """Return Newton's step for the conditions of optimality at an iterate.
         The unknowns are the states, inputs and multipliers of all steps, and the costates.
 
         `_newton_stage` is one stage of it.

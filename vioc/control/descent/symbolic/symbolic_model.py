@@ -55,13 +55,15 @@ class LocalModels:
             self._recursions.begin(first.x[0], weights)
 
     def close(self) -> None:
-        """Return the arrays of the search to a pool, for reuse by the next search."""
+        """Give the arrays of this search back to a pool.
+        The next search uses them again.
+        """
         if self._recursions is not None:
             self._free.append(self._recursions)
             self._recursions = None
 
     def value(self, run: Trajectory) -> float:
-        """Return the cost of an iterate; `Cost.value` raises an error if it is not finite."""
+        """Return the cost of an iterate; raise an error if the cost is not finite."""
         if self._recursions is not None:
             self._recursions.load(run)
             value = self._recursions.value
@@ -138,7 +140,8 @@ class StageModel(LocalModel):
 
     def _along(self, method: str, shift: float, which: int | None) -> DescentDirection | None:
         """Return the minimizer of a quadratic cost model as a descent direction.
-        Return None if the model has no minimum or the cost rises along the direction.
+        `which` is the number of the minimizer, or None if the model has no minimum. Return None in this case,
+        and if the cost rises along the direction.
         """
         if which is None:
             return None
