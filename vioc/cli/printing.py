@@ -45,7 +45,7 @@ def remarks() -> Iterator[None]:
 
 
 def print_start(found: ConstraintReport | None) -> None:
-    """Print how well an initial state satisfies the constraints, if it has any."""
+    """Print how well an initial state satisfies constraints; None prints nothing."""
     if found:
         print(f"start found  {found}")
 

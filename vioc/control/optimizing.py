@@ -348,7 +348,7 @@ def _says(name: str, value: Any) -> bool:
 
 
 def _steps(guess: Any) -> int | None:
-    """Return the number of steps of a guess, or None if it has none."""
+    """Return the number of steps of a guess, or None if there is no guess."""
     if guess is None:
         return None
     if isinstance(guess, tuple):

@@ -70,8 +70,9 @@ class CondensedSolver:
         return self._rows(d)
 
     def _rows(self, d: Any) -> bool:
-        """Set up the constraints of the condensed program that have a finite limit.
-        Their indices are `kept`; each constraint is scaled to unit norm.
+        """Set up the constraints of the condensed quadratic program.
+        Only constraints with a finite limit are included, and scaled to unit norm. `kept` has the indices of
+        these constraints among all constraints.
         """
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         J = d.rows()
@@ -100,8 +101,8 @@ class CondensedSolver:
 
     def solve(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
         """Solve the quadratic program for a given initial state.
-        Return states and inputs (x_k, u_k) of all stages, the last state, the multipliers of the constraints
-        `kept`, and True if the solver succeeded.
+        Return the states and inputs of all stages in one array, the last state, the multipliers of all
+        constraints, and True if the solver succeeded.
 
         If the solver failed, the result of `least` takes the place of the multipliers.
         """
@@ -124,8 +125,8 @@ class CondensedSolver:
 
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper limits of the condensed program for initial state x0.
-        The first limits belong to the constraints `kept`. A soft constraint has an infinite upper limit
-        there, and its true upper limit in a separate constraint at the end.
+        Each soft constraint appears twice: in its place among all constraints, with its lower limit only, and
+        at the end, with its upper limit.
         """
         at, soft = self._start @ x0, self._soft
         low, high = self._low - at, self._high - at

@@ -91,8 +91,8 @@ class Order(NamedTuple):
 
     def sides(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Convert limits of a problem's constraints to limits of the quadratic program.
-        The results are lower and upper limits (N, m). The quadratic program orders and scales the constraints
-        in another way than the problem.
+        The quadratic program has the same constraints in another order and with another scaling. The results
+        are lower and upper limits (N, m).
         """
         flip, scaled = self.factor < 0, [side[:, self.simple] / self.factor for side in (low, high)]
         first = np.where(flip, *scaled[::-1]), np.where(flip, *scaled)
@@ -192,7 +192,7 @@ class RecedingProgram:
         self._filled = prepared
 
     def solve(self, prepared: Prepared, x: np.ndarray, **options: Any) -> tuple[Plan, Answer]:
-        """Solve the program for the measured state x; return the new plan.
+        """Solve the quadratic program for the measured state x; return the new plan.
         The solution of the quadratic program is returned, too.
         """
         if self._filled is not prepared:

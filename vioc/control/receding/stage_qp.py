@@ -77,8 +77,8 @@ class StageSizes:
 
     @property
     def fields(self) -> list[tuple]:
-        """Fields of the NumPy data type that equals the C struct of a program's data.
-        An array that would be empty has one element.
+        """Fields of the NumPy data type that has the layout of the solver's C struct.
+        The struct contains the data of a quadratic program. An array that would be empty has one element.
         """
         N, n, q, m = self.steps, self.nx, self.nx + self.nu, max(self.rows, 1)
         e, g = max(self.end, 1), max(self.general, 1)
@@ -226,13 +226,13 @@ class StageQP:
             self._views = _views(layout, self._state)
 
     def prepare(self) -> None:
-        """Do the computations that do not depend on the initial state."""
+        """Do the part of the solution that does not depend on the initial state."""
         self._good = self.native or self._condensed.prepare(self.data)
 
     def solve(
         self, x0: Any, max_iterations: int = ITERATIONS, tolerance: float = TOLERANCE, warm: bool = False
     ) -> Answer:
-        """Return the solution for the initial state x0 (nx,).
+        """Return the solution of the quadratic program for the initial state x0 (nx,).
 
         Parameters
         ----------
@@ -382,7 +382,7 @@ def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
 
 def remains(d: Data, a: Answer, size: float) -> float:
     """Return the largest relative residual of a solution's optimality conditions.
-    Each residual is divided by the magnitude of the terms in its condition. For the duality gap, this
+    Each residual is divided by the magnitude of the terms in its condition. The unit of the duality gap also
     includes `size`, the magnitude of the cost without limits.
 
     It is the largest of these: violations of constraints and dynamics relative to their terms, stationarity

@@ -405,7 +405,7 @@ def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def lyapunov(F: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """Solve Lyapunov equations X = F X F' + Q for stable F (S, n, n), by doubling."""
+    """Solve Lyapunov equations X = F X F' + Q for S stable matrices F (S, n, n)."""
     X = Q
     for _ in range(DOUBLINGS):
         more = F @ X @ np.swapaxes(F, 1, 2)

@@ -290,9 +290,9 @@ class ShootingProblem(ABC):
         return X, np.array(U, float), constants
 
     def _begun(self, level: Level, start: SearchStart) -> tuple[Interior, str]:
-        """Return a search that starts from the guess, and a text.
-        If a step of the guess cannot be computed, the search starts from a constant state, and the text says
-        so. Otherwise the text is empty.
+        """Return a search from the guess or from a constant state, and a message.
+        The search starts from the constant first state if a step of the guess cannot be computed. The message
+        says so; otherwise it is empty.
         """
         _, X, U, duals, said, _ = start
         try:
@@ -413,7 +413,7 @@ class ShootingProblem(ABC):
 
 
 def _from(cost: Cost, k0: int, steps: int) -> Cost:
-    """Return the same cost with its references shifted to begin at sample k0."""
+    """Return a cost whose references at sample k are those of `cost` at k0 + k."""
     at = k0 + np.arange(steps + 1)
     rows = [r[np.minimum(at, len(r) - 1)] for r in cost.references]
     return cost.with_references(*rows) if rows else cost

@@ -86,7 +86,7 @@ class RowPlaces:
 
     @property
     def samples(self) -> slice:
-        """Slice of the steps at which the constraint holds."""
+        """Slice of the steps at which the constraint is imposed."""
         return slice(1) if self.constraint.where == "start" else slice(None)
 
 
@@ -162,7 +162,7 @@ class ConstraintRows:
         return len(self.lower)
 
     def window(self, first: int, steps: int) -> ConstraintRows:
-        """Return the constraints in a window of steps, and those at the end of the window.
+        """Return the constraints in a window of steps, and those on the last state.
 
         The window has `steps` steps, from step `first` on. Its first state is given, so limits of that state
         alone are omitted.
@@ -225,7 +225,7 @@ class ConstraintRows:
 
     @cached_property
     def scales(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scales of the constraints of a step (m,) and of the end (m_end,)."""
+        """Scales of the constraints at a step (m,) and on the last state (m_end,)."""
         path, end = np.ones(self.m), np.ones(self.m_end)
         for p in self.places:
             if p.at_steps is not None:
@@ -272,7 +272,7 @@ class ConstraintRows:
 
     @cached_property
     def _first(self) -> tuple[Any, Any]:
-        """Two CasADi functions: Jacobians of the constraints of a step and of the end.
+        """CasADi functions of the constraint Jacobians at a step and on the last state.
 
         The Jacobians are by (error of x, u, multipliers) at steps and by the error of x at the end. A
         constant one is an array instead of a function.
@@ -321,7 +321,7 @@ class ConstraintRows:
         return np.concatenate([at_steps, at_end])
 
     def jacobians(self, curve: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scaled constraint Jacobians at all steps and at the end.
+        """Return the scaled Jacobians of the constraints at all steps and on the last state.
 
         Those at steps, (N, m, ndx + nu), are by (error of x, u), those at the end, (m_end, ndx), by the
         error of x.
@@ -387,7 +387,7 @@ class ConstraintRows:
 
     def each(self, values: np.ndarray) -> dict[str, np.ndarray]:
         """Split an array over all constraints and steps into a dict by constraint name.
-        Each value in the dict is an array over the samples at which the constraint holds.
+        Each value in the dict is an array over the samples at which the constraint is imposed.
         """
         n = self.steps
         path, end = values[: n * self.m].reshape(n, self.m), values[n * self.m :]
@@ -448,7 +448,7 @@ class ConstraintRows:
         return np.clip(np.concatenate([path.ravel(), end]), -least, most)
 
     def violations(self, curve: Trajectory, tolerance: float) -> list[Violation]:
-        """Return the samples that violate their limits, the worst first.
+        """Return all violations of constraints at single samples, the worst first.
 
         A violation counts if it is more than `tolerance` times the scale of the constraint.
         """

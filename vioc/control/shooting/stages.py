@@ -1,4 +1,4 @@
-"""Values and derivatives of cost, map and constraints along states and inputs."""
+"""Cost, map and constraints with derivatives, along curves of states and inputs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Point:
         return bool(self.gaps.any())
 
     def closed(self) -> Point:
-        """Return the same point, with defects that are only rounding errors set to 0.
+        """Return this curve, with defects that are only rounding errors set to 0.
 
         Rollouts of another backend or process have defects of at most `ROUNDING`.
         """
@@ -138,7 +138,8 @@ class Stages:
         self.follows = True
 
     def at(self, X: np.ndarray, U: np.ndarray) -> Point | None:
-        """Evaluate a curve of states and inputs; return None if a step does not exist.
+        """Return a curve of states and inputs with its defects, cost and constraint values.
+        Return None if a step of the map does not exist.
 
         None is also returned if the cost or a constraint has no finite value. `trouble` then holds the
         error, if there is one.

@@ -169,8 +169,8 @@ class Recursion:
 
     def _softened(self, k: int, P: np.ndarray, one: np.ndarray) -> np.ndarray:
         """Return the cost-to-go matrix T = P (I + D P)^-1 under regularized dynamics.
-        It replaces the cost-to-go matrix P.
-        D is diagonal: delta for regularized states, 0 for rigid ones. `one` is an identity matrix.
+        P is the cost-to-go matrix without regularization. The diagonal matrix D has the entries delta for
+        regularized states and 0 for all others. `one` is an identity matrix.
         """
         e, soft = len(one), self._soft
         S = one + soft * P[:e, :e]
