@@ -226,7 +226,7 @@ def half_step(segments: Segments, trial: Trial) -> np.ndarray:
 
 def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
     """Factorize the saddle-point matrix [[H, E'], [E, -diag(loose)]].
-    H is the Hessian of the cost, and E the Jacobian of the defects, with respect to all unknowns of the
+    H is the Hessian of the cost, and E is the Jacobian of the defects. The variables are all unknowns of the
     identification. Without `loose`, the last block is 0.
     """
     if not E.shape[0]:

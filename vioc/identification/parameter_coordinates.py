@@ -169,7 +169,7 @@ def _sides(name: str, value: Any) -> tuple[float | None, float | None]:
 
 def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> tuple[Any, float]:
     """Return a bounded parameter as a function of an unbounded variable z.
-    The second result is the z that belongs to the present `value`.
+    The second result is the z for which the parameter equals `value`.
     """
     if low is None and high is None:
         return z, value

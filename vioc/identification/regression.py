@@ -461,8 +461,8 @@ def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return linearly independent columns of the matrix W.
-    Also return the coefficients by which all other columns are combinations of them. A column is independent
-    if its pivot in a QR factorization exceeds `least`, relative to the largest pivot.
+    All other columns are combinations of these columns; the coefficients are returned, too. A column is
+    independent if its pivot in a QR factorization exceeds `least`, relative to the largest pivot.
 
     Returns the indices (r,) of independent columns of W and the coefficients K (r, others) of the others.
     `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last

@@ -308,8 +308,8 @@ def _idle(f: OneStepMap) -> list[int]:
 
 
 def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Divide linear conditions into groups that have no states in common.
-    The argument `pattern` is the sparsity of the matrix of the conditions, and n the number of states.
+    """Divide the rows of a sparse matrix into groups that have no columns in common.
+    The argument `pattern` is the sparsity of the matrix, which has n columns, one for each state.
 
     A group is a pair (rows, states). Separate groups yield a basis that mixes only states that a condition
     mixes: states without a condition remain coordinates, configurations and momenta remain separate.

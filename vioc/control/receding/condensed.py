@@ -101,8 +101,8 @@ class CondensedSolver:
 
     def solve(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
         """Solve the quadratic program for a given initial state.
-        Return the states and inputs of all stages in one array, the last state, the multipliers of all
-        constraints, and True if the solver succeeded.
+        Return the states and inputs of all stages in one array, the last state, the multipliers of the
+        constraints that have a finite limit, and True if the solver succeeded.
 
         If the solver failed, the result of `least` takes the place of the multipliers.
         """
@@ -118,15 +118,15 @@ class CondensedSolver:
         return z, end, self._of_rows(y) if good else self.least(x0), good
 
     def free(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the states (N+1, nx) and inputs (N, nu) of least cost, without limits."""
+        """Return the states (N+1, nx) and inputs (N, nu) of least cost without constraints."""
         (_, by_start, offset), (_, x_start, x) = self._motion, self._end
         z, n = by_start @ x0 + offset, len(x0)
         return np.vstack([z[:, :n], x_start @ x0 + x]), z[:, n:]
 
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper limits of the condensed program for initial state x0.
-        Each soft constraint appears twice: in its place among all constraints, with its lower limit only, and
-        at the end, with its upper limit.
+        The limits of all constraints in the program come first. A soft constraint has only its lower limit
+        there; its upper limit belongs to an additional constraint at the end.
         """
         at, soft = self._start @ x0, self._soft
         low, high = self._low - at, self._high - at
@@ -139,7 +139,8 @@ class CondensedSolver:
         return found / self._length
 
     def least(self, x0: np.ndarray) -> np.ndarray:
-        """Minimize the sum of squared constraint violations; return the violations.
+        """Return the smallest constraint violations for initial state x0.
+        They have the least sum of squares.
 
         The constraints are those of `kept`. If they are infeasible, the violations are multipliers that prove
         it, (RH 11).

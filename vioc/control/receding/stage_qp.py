@@ -124,7 +124,7 @@ class Data:
 
     @property
     def steps(self) -> int:
-        """Number N of time steps in the program.
+        """Number N of time steps in the quadratic program.
         It is at most `layout.steps`, the number of steps for which the arrays were created.
         """
         return int(self.memory["steps"])
@@ -135,7 +135,7 @@ class Data:
 
     @property
     def stages(self) -> LinearQuadratic:
-        """Dynamics and costs of the program's stages, without constraints."""
+        """Dynamics and costs of all stages of the quadratic program, without constraints."""
         N = self.steps
         return LinearQuadratic(self.F[:N], self.H[:N], self.H_end, self.g[:N], self.g_end, self.c[:N])
 
@@ -288,6 +288,7 @@ class StageQP:
 
     def _judged(self, found: Answer, size: float) -> Answer:
         """Return the solution with its KKT residual and its status.
+        The argument `size` is the magnitude of the cost without limits.
 
         `size` is that of `remains`. The status is "infeasible" if the multipliers prove it.
         """
@@ -325,9 +326,9 @@ class StageQP:
 def adjoint(
     d: Data, x: np.ndarray, u: np.ndarray, y: np.ndarray, y_end: np.ndarray, cost: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return costates, and derivatives of the Lagrangian with respect to inputs.
-    Their shapes are (N+1, nx) and (N, nu). y and y_end are multipliers of the constraints of all stages and
-    of the last state.
+    """Return costates and input gradients of a quadratic program's Lagrangian.
+    Their shapes are (N+1, nx) and (N, nu). y and y_end are the multipliers of the constraints of all stages
+    and of the last state.
 
     Without `cost`, the terms of the cost are omitted.
     """

@@ -393,8 +393,9 @@ class _Loops:
 
 
 def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pseudo-inverse of a Hessian `metric`, and the roots of its diagonal.
-    The Hessian is scaled to a unit diagonal by these roots, inverted and scaled back.
+    """Return the pseudo-inverse of a Hessian, and the square roots of its diagonal.
+    The argument `metric` is the Hessian. It is scaled to a unit diagonal by these square roots, inverted and
+    scaled back.
 
     Without scaling, gains of momenta would be negligible beside those of angles, and would not change.
     """

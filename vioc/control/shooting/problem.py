@@ -237,7 +237,7 @@ class ShootingProblem(ABC):
         return Stages(self.unknowns.map, cost, rows, k0, self.lengths[first : first + steps])
 
     def _sizes(self, X: np.ndarray, U: np.ndarray, constants: np.ndarray) -> Sizes:
-        """Return typical sizes of the problem's states and inputs.
+        """Return typical magnitudes of the problem's states and inputs.
         They follow from the guess X, U, and from the end states and limits of the problem.
         """
         u, told = self.unknowns, dict[str, Any]()

@@ -185,7 +185,7 @@ class ConstraintRows:
         return again
 
     def sized(self, X: np.ndarray, U: np.ndarray, sizes: Sizes) -> ConstraintRows:
-        """Return these constraints, scaled by typical sizes of their quantities.
+        """Return these constraints, scaled by typical magnitudes of their quantities.
 
         This concerns one-sided limits and equations. For a quantity without a known unit, the size is its
         change along the curve when states and inputs change by their sizes.

@@ -249,7 +249,8 @@ class Stages:
         return None if found is None else (found[0] * self.of_both, found[1] * self.of_states)
 
     def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray, near: float = np.inf) -> Point | None:
-        """Roll out the trajectory that follows a curve under feedback, and evaluate it.
+        """Return the trajectory that follows a curve of states and inputs under feedback.
+        The result includes the cost and the constraint values of the trajectory.
 
         Returns None if there is none, or if it leaves the curve by more than `near`.
         """

@@ -261,7 +261,8 @@ class Recursion:
 
     def _forward(self, s, d, gaps, x, u, p) -> None:
         """Write the optimal states, inputs and costates into x, u and p, forward in time.
-        s and d are the results of `_linear`, gaps the constants c of the dynamics, and x[0] is given.
+        The arguments s and d are the results of `_linear`, and gaps are the constants c of the dynamics. The
+        first state x[0] is given.
         """
         n, e, (free, along) = self.n, self._elastic, self._closed
         moved = gaps - _times(self._F[:, :, n:], d)
