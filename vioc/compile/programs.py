@@ -140,6 +140,8 @@ class Program(ABC):
     ) -> Bound:
         """Return a `Bound` object that iterates the function like `accumulate`.
         Each call of the object reads the fixed argument arrays again and overwrites its output arrays.
+
+        Arguments are arrays as for `bind_map`.
         """
         outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
 

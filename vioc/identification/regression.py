@@ -348,9 +348,9 @@ def base_parameters(
 
 
 def _terms(regressor: Any, m: SmoothMotion) -> np.ndarray:
-    """Return the regressor without motion, and its changes due to each acceleration.
-    A regressor is the matrix that multiplies the parameters in the equations of motion. For each change, one
-    variable has its measured acceleration; all velocities and all other accelerations are 0.
+    """Return the regressor at zero velocities and accelerations, and changes of it.
+    A regressor is the matrix that multiplies the parameters in the equations of motion. The measured
+    acceleration of one variable causes each change; all velocities and all other accelerations are 0.
 
     They are (N, nq, n), at some samples. Their sum is zero for bodies that no force moves.
     """

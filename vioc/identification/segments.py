@@ -289,8 +289,8 @@ class Segments:
 
     def spread(self, found: Prediction) -> np.ndarray | None:
         """Return the mean square of each entry of the vector of defects between segments.
-        The mean of each state component is over all boundaries between segments. The result is None if all
-        defects are zero.
+        For each component of the state, the squares are averaged over all boundaries between segments. Return
+        None if all defects are zero.
         """
         joints = self._joints()
         if not joints or not found.gaps.any():

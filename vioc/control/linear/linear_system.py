@@ -159,9 +159,9 @@ def linear_system(
 def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.ndarray]:
     """Return the matrices A and B of a linearization, with rounding errors set to 0.
     The argument `found` contains this linearization, and others for slightly different step lengths. A
-    derivative that does not change in proportion to the step length is a rounding error.
+    derivative that differs strongly between these linearizations is a rounding error.
 
-    Shapes (N, n, n), (N, n, m). `found` are linearizations for slightly different step lengths. A derivative
+    Shapes (N, n, n), (N, n, m). A derivative
     changes in proportion to the step length; rounding noise changes completely. If a state's row of A - I and
     B is noise at all N steps, the state is conserved (a momentum that no force changes); if its column of A -
     I is noise, nothing depends on the state. Magnitudes alone cannot distinguish noise from weak couplings,

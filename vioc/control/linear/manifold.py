@@ -181,10 +181,10 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
 
 
 def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return matrices C of conditions C dx = 0, and idle directions, for states X.
-    Changes dx of a state that obey the conditions satisfy the linearized constraints, and exclude directions
-    without effect on the future motion. Idle directions are changes on which a step does not depend at all.
-    theta are the values of the map's parameters.
+    """Return matrices C and bases of idle directions, each for one of the states X.
+    The null space of C contains the changes of a state that satisfy the linearized constraints, except for
+    those without effect on the future motion. Idle directions are changes on which a step does not depend.
+    The argument theta has the values of the map's parameters.
 
     At each state the conditions (c, ndx) are the derivatives of the constraints by errors, and the kernel of
     A among errors that satisfy them. Idle directions, returned second, span the part of that kernel that has
@@ -233,9 +233,9 @@ def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
 
 @lru_cache(maxsize=4)
 def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
-    """Return a function that computes the matrix C of conditions C dx = 0 at a state.
-    Changes dx of the state that obey the conditions satisfy the linearized constraints, and exclude
-    directions without effect on the future motion. The sparsity of C is returned, too.
+    """Return a function that computes a matrix C for a state, and the sparsity of C.
+    The null space of C contains the changes of the state that satisfy the linearized constraints, except for
+    those without effect on the future motion.
 
     They are a function (x, parameters) -> (c, nx), returned with its sparsity.
     """
@@ -264,7 +264,9 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
 
 
 def _momenta(f: OneStepMap) -> dict[str, int]:
-    """Return the state index of each momentum, by the name of its joint variable."""
+    """Return a dict from names of joint variables to indices of their momenta in x.
+    The vector x is the state.
+    """
     names = f.state_names
     return {n[2:]: i for i, n in enumerate(names) if n.startswith("p.") and n[2:] in names}
 
@@ -275,9 +277,9 @@ def _equations(f: OneStepMap) -> ca.Function | None:
 
 
 def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
-    """Return conditions that exclude changes of momenta without effect on the motion.
-    The impulses of velocity constraints in the next step cancel these changes. The argument `moments` has the
-    indices of the momenta among the states.
+    """Return linear equations that exclude some changes of the momenta.
+    The impulses of velocity constraints in the next step cancel these changes, so that they do not affect the
+    motion. The argument `moments` has the indices of the momenta in the state.
 
     They are rows (1, nx) with A of A(q) dq = 0, derived from the step's equations, in which p and the
     impulses are added to each other.

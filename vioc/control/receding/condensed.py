@@ -155,8 +155,8 @@ class CondensedSolver:
 
     def _run(self, limits: tuple[np.ndarray, np.ndarray], free: int):
         """Solve the condensed quadratic program for given limits with CasADi's solver.
-        The first `free` variables are unbounded; the slacks of soft constraints follow. Return the variables,
-        the multipliers of the limits, and True if the solver succeeded.
+        The first `free` variables are unbounded; the other variables are slacks of soft constraints. Return
+        the variables, the multipliers of the limits, and True if the solver succeeded.
 
         The program is: minimize 1/2 |w|^2 + slope's under limits on A w, with the slacks s = w[free:] >= 0.
         """

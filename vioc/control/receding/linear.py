@@ -252,9 +252,9 @@ class LinearMPC(Law):
         return LinearPlan(u, np.vstack([x, ahead]), slack, cost)
 
     def _take_over(self, d: Data, k: int, n: int) -> float:
-        """Set the terms of cost and dynamics where the reference trajectory ends.
-        Beyond this sample, state deviations are relative to a constant reference state. The terms are 0
-        unless the horizon contains the sample. Return the constant term of the cost.
+        """Set the terms of cost and dynamics at the end of the reference trajectory.
+        After this end, state deviations are relative to a constant reference state. The terms are 0 if the
+        horizon does not contain the end. Return the constant term of the cost.
 
         The weight P becomes Qf. Later steps have the cost z'Pz for the error z from the constant state if no
         bound is active.

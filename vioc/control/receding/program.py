@@ -1,5 +1,6 @@
-"""Quadratic program of nonlinear MPC at one sample, linearized about a plan.
-See docs/maths/receding.md, (RH 1).
+"""Quadratic program that nonlinear MPC solves at one sample.
+It approximates the optimal control problem about a plan of states and inputs; see docs/maths/receding.md, (RH
+1).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Plan(NamedTuple):
 
 class Prepared(NamedTuple):
     """Quadratic program of nonlinear MPC before the state is measured.
-    It is linearized about a plan, which consists of predicted states and inputs.
+    It approximates the optimal control problem about a plan, which consists of predicted states and inputs.
     """
 
     plan: Plan
@@ -54,7 +55,7 @@ class Prepared(NamedTuple):
 
 class Order(NamedTuple):
     """Order of constraints in the quadratic program: simple ones, then general ones.
-    The expression of a simple constraint has one term: a component of the input or of the state's error,
+    The expression of a simple constraint has one term: a component of the input or of the state's deviation,
     times a constant. All other constraints are general.
 
     Attributes

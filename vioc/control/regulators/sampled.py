@@ -406,7 +406,9 @@ def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def lyapunov(F: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """Solve Lyapunov equations X = F X F' + Q for S stable matrices F (S, n, n)."""
+    """Return the solutions X of S Lyapunov equations X = F X F' + Q.
+    The matrices F (S, n, n) must be stable.
+    """
     X = Q
     for _ in range(DOUBLINGS):
         more = F @ X @ np.swapaxes(F, 1, 2)

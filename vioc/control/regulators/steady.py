@@ -225,7 +225,7 @@ def _left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrices E and Y between coordinates z of a system and reduced ones y.
+    """Return matrices E and Y that relate coordinates z of a system to reduced ones y.
     The reduced coordinates y = Y z omit the disregarded modes, which inputs cannot move and which do not
     decay. Without motion in these modes, z = E y.
 

@@ -290,9 +290,9 @@ class ShootingProblem(ABC):
         return X, np.array(U, float), constants
 
     def _begun(self, level: Level, start: SearchStart) -> tuple[Interior, str]:
-        """Return a search from the guess or from a constant state, and a message.
-        The search starts from the constant first state if a step of the guess cannot be computed. The message
-        says so; otherwise it is empty.
+        """Return a search that starts from the guess, and an empty message.
+        If a step of the guess cannot be computed, the search starts from a constant state instead, and the
+        message says so.
         """
         _, X, U, duals, said, _ = start
         try:

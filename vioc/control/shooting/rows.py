@@ -1,5 +1,6 @@
 """Constraints of a problem as lower <= h <= upper, with exact derivatives.
-Each constraint is divided by its scale: half the range, or the magnitude of a one-sided limit.
+Each constraint is divided by its scale: half the distance between its limits, or a typical magnitude if only
+one limit is finite or both are equal.
 
 The generated functions evaluate unscaled constraints, so other limits need no other code.
 """
@@ -448,7 +449,8 @@ class ConstraintRows:
         return np.clip(np.concatenate([path.ravel(), end]), -least, most)
 
     def violations(self, curve: Trajectory, tolerance: float) -> list[Violation]:
-        """Return all violations of constraints at single samples, the worst first.
+        """Return all violations of constraints at single samples, the largest first.
+        Violations within the tolerance are omitted.
 
         A violation counts if it is more than `tolerance` times the scale of the constraint.
         """

@@ -28,7 +28,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Unknowns:
-    """Free components of the first state, duration and parameters of a problem.
+    """Free quantities of a problem: first state, duration and parameters.
     Free quantities are variables of the optimization. The problem has N steps.
 
     Parameters
@@ -137,8 +137,9 @@ class Unknowns:
         return self._extended.constants if self._extended else ()
 
     def _place(self, name: str) -> int:
-        """Return the index of a free constant, such as the duration, in the state's change.
-        The state of the extended map consists of the state of the user's map and all free constants.
+        """Return the index of a free constant, such as the duration, in a state's change.
+        The change is a tangent vector of the extended state, which consists of the state of the map and all
+        free constants.
         """
         return self.f.ndx + self._constants.index(name)
 
@@ -245,8 +246,8 @@ class Unknowns:
         return np.hstack([X, np.tile(constants, (len(X), 1))])
 
     def run(self, curve: Trajectory) -> Trajectory:
-        """Return a curve for the user's map, whose states have no free constants.
-        A free constant, such as the duration, is a state of the map of the given `curve`.
+        """Return a curve without the free constants in its states, for the user's map.
+        Free constants are the duration and parameters; the states of the given `curve` include them.
         """
         return self._extended.inner_trajectory(curve) if self._extended else curve
 
