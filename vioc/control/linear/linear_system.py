@@ -161,11 +161,11 @@ def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.nda
     The argument `found` contains this linearization, and others for slightly different step lengths. A
     derivative that differs strongly between these linearizations is a rounding error.
 
-    Shapes (N, n, n), (N, n, m). A derivative
-    changes in proportion to the step length; rounding noise changes completely. If a state's row of A - I and
-    B is noise at all N steps, the state is conserved (a momentum that no force changes); if its column of A -
-    I is noise, nothing depends on the state. Magnitudes alone cannot distinguish noise from weak couplings,
-    and rank decisions, which scale each state by its motion, would count noise.
+    Shapes (N, n, n), (N, n, m). A derivative changes in proportion to the step length; rounding noise changes
+    completely. If a state's row of A - I and B is noise at all N steps, the state is conserved (a momentum
+    that no force changes); if its column of A - I is noise, nothing depends on the state. Magnitudes alone
+    cannot distinguish noise from weak couplings, and rank decisions, which scale each state by its motion,
+    would count noise.
     """
     n = found[0].A.shape[1]
     A, *others = (lin.A - np.eye(n) for lin in found)

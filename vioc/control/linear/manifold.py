@@ -237,7 +237,7 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
     The null space of C contains the changes of the state that satisfy the linearized constraints, except for
     those without effect on the future motion.
 
-    They are a function (x, parameters) -> (c, nx), returned with its sparsity.
+    The function is (x, parameters) -> C (c, nx).
     """
     x, names = f.symbols.x, f.state_names
     moments = _momenta(f)

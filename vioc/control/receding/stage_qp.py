@@ -290,7 +290,7 @@ class StageQP:
         """Return the solution with its KKT residual and its status.
         The argument `size` is the magnitude of the cost without limits.
 
-        `size` is that of `remains`. The status is "infeasible" if the multipliers prove it.
+        The status is "infeasible" if the multipliers prove it.
         """
         found = found._replace(error=remains(self.data, found, size))
         status = found.status

@@ -280,8 +280,7 @@ def _weighed(s: Squares, weight: ca.SX, by: ca.SX, constants: ca.SX) -> Squares:
     Terms of the sum that do not depend on the variables `by` are also written as squared residuals. They
     depend only on the free `constants` of the problem, such as its duration.
 
-    Residuals are multiplied by its root. Terms independent of `by` have residuals of constants of the motion
-    alone.
+    Residuals are multiplied by the square root of the weight.
     """
     own = Squares.of(Squares.without(s.value, by), constants)
     whole = replace(s + own, value=s.value)
