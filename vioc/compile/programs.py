@@ -121,8 +121,9 @@ class Program(ABC):
         """
 
     def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
-        """Return a `Bound` object that evaluates the function for all rows of its arguments.
-        Each call of the object reads the fixed argument arrays again and overwrites its output arrays.
+        """Return a `Bound` object that evaluates the function for all rows of arrays.
+        The arrays `args` are the arguments of the function. Each call of the object reads them again and
+        overwrites its output arrays.
 
         Arguments are any float64 arrays with contiguous rows, including strided or reversed views.
         """
@@ -139,7 +140,7 @@ class Program(ABC):
         self, carry: np.ndarray, rows: Sequence[np.ndarray], count: int, keep: int, tolerance: float
     ) -> Bound:
         """Return a `Bound` object that iterates the function like `accumulate`.
-        Each call of the object reads the fixed argument arrays again and overwrites its output arrays.
+        Each call of the object reads the argument arrays again and overwrites its output arrays.
 
         Arguments are arrays as for `bind_map`.
         """

@@ -114,7 +114,7 @@ class Problem(ShootingProblem):
         return self._searched(x0, guess, order, self._hint, **how)
 
     def _order(self, stages: Stages, X, U, duals, iterations: int) -> Iterator[SearchStart]:
-        """Yield the starting points of successive searches, until one search converges.
+        """Yield starting points for successive searches, until one search converges.
         Examples are the guess, the rollout of its inputs, and a straight line to the last state.
         """
         last = SOFTNESS[-1]

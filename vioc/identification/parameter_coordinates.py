@@ -199,7 +199,7 @@ def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
 
 
 def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return bodies whose ten inertial parameters are ten separate estimated parameters.
+    """Return bodies whose ten inertial parameters are separate estimated parameters.
 
     No other inertial parameter may depend on these estimated parameters.
     """

@@ -1,4 +1,4 @@
-"""Checks of the equilibria and trajectories about which one-step maps are linearized."""
+"""Checks of equilibria and trajectories before one-step maps are linearized."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definit
 
 
 def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
-    """Return a positive semi-definite weight matrix (ndx, ndx) on changes of the state.
+    """Return a positive semi-definite weight (ndx, ndx) on changes of the state.
     The argument `value` is a number, a diagonal, a matrix, or a dict of weights by name.
     """
     names = f.space.error_names

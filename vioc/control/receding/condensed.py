@@ -118,7 +118,7 @@ class CondensedSolver:
         return z, end, self._of_rows(y) if good else self.least(x0), good
 
     def free(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the states (N+1, nx) and inputs (N, nu) of least cost without constraints."""
+        """Return states (N+1, nx) and inputs (N, nu) of least cost without constraints."""
         (_, by_start, offset), (_, x_start, x) = self._motion, self._end
         z, n = by_start @ x0 + offset, len(x0)
         return np.vstack([z[:, :n], x_start @ x0 + x]), z[:, n:]

@@ -146,8 +146,8 @@ class Data:
         return np.concatenate([np.broadcast_to(entries, (N, *entries.shape)), self.J[:N]], axis=1)
 
     def limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the limits and penalty weights of all constraints.
-        These are lower and upper limits, and linear and quadratic weights of violations.
+        """Return the limits of all constraints, and the weights of their violations.
+        The results are lower and upper limits, and linear and quadratic weights of violations.
 
         Constraints are ordered by stage; those of the end follow.
         """

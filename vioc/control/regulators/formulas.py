@@ -99,7 +99,7 @@ class ObserverFormula(NamedTuple):
 
 
 def formula_of(part: Any) -> Any:
-    """Return the symbolic formula of a law or observer, or None if there is no formula.
+    """Return the symbolic formula of a law or observer, or None if it is missing.
 
     None also for derived classes, which may act differently.
     """

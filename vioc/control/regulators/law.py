@@ -33,7 +33,7 @@ class Law:
 
     def formula(self) -> LawFormula | None:
         """Return the law as symbolic expressions for fast simulation.
-        Return None if it has no such form.
+        Return None if the law has no symbolic form.
         """
         return None
 

@@ -273,8 +273,8 @@ class Sampler:
 
     def _program(self, carries: list[int], numbers: list[int]) -> Program:
         """Return the program that simulates one sample of the closed loop.
-        The argument `carries` has the sizes of the vectors that are passed from sample to sample, `numbers`
-        those of the data of law and observer, such as gains.
+        The argument `carries` has the sizes of the vectors that are passed from sample to sample. The
+        argument `numbers` has the sizes of the data of law and observer, such as gains.
 
         The plant's map stores it, and closed loops with equal formulas share it.
         """

@@ -1,5 +1,5 @@
 """Gains of steady linear-quadratic regulators and filters at an equilibrium.
-If no such gain exists, the error names the modes that prevent it.
+If no such gain exists, the error message names the modes that prevent it.
 
 Modes may be disregarded by name. Maths: docs/maths/feedback.md#what-is-disregarded.
 """
@@ -225,7 +225,7 @@ def _left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrices E and Y that relate coordinates z of a system to reduced ones y.
+    """Return matrices E and Y that relate a system's coordinates z to reduced ones y.
     The reduced coordinates y = Y z omit the disregarded modes, which inputs cannot move and which do not
     decay. Without motion in these modes, z = E y.
 

@@ -86,7 +86,7 @@ class ShootingProblem(ABC):
     def _order(
         self, stages: Stages, X: np.ndarray, U: np.ndarray, duals: Any, iterations: int
     ) -> Iterator[SearchStart]:
-        """Yield the starting points of successive searches until one search converges."""
+        """Yield starting points for successive searches, until one search converges."""
 
     def __init__(
         self,

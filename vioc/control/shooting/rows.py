@@ -322,7 +322,7 @@ class ConstraintRows:
         return np.concatenate([at_steps, at_end])
 
     def jacobians(self, curve: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scaled Jacobians of the constraints at all steps and on the last state.
+        """Return the scaled constraint Jacobians at all steps and on the last state.
 
         Those at steps, (N, m, ndx + nu), are by (error of x, u), those at the end, (m_end, ndx), by the
         error of x.

@@ -138,7 +138,7 @@ class Stages:
         self.follows = True
 
     def at(self, X: np.ndarray, U: np.ndarray) -> Point | None:
-        """Return a curve of states and inputs with its defects, cost and constraint values.
+        """Return a curve of states and inputs with its defects, cost and constraints.
         Return None if a step of the map does not exist.
 
         None is also returned if the cost or a constraint has no finite value. `trouble` then holds the
@@ -239,9 +239,9 @@ class Stages:
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return J'We, a correction of the cost's gradient for errors e of predictions.
-        The nonlinear residuals of the cost are predicted linearly. e is the actual minus the predicted
-        residual, J the Jacobian and W the weight of the residuals.
+        """Return J'We, a correction of the cost's gradient for wrong predictions.
+        The nonlinear residuals of the cost are predicted linearly. The vector e is the actual minus the
+        predicted residual. J is the Jacobian and W is the weight of the residuals.
 
         The step is in scaled units; `Cost.beyond` documents the arguments.
         """

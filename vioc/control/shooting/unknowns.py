@@ -137,9 +137,9 @@ class Unknowns:
         return self._extended.constants if self._extended else ()
 
     def _place(self, name: str) -> int:
-        """Return the index of a free constant, such as the duration, in a state's change.
-        The change is a tangent vector of the extended state, which consists of the state of the map and all
-        free constants.
+        """Return the index of a free constant, such as the duration, in a state change.
+        The state change is a tangent vector of the extended state, which consists of the state of the map and
+        all free constants.
         """
         return self.f.ndx + self._constants.index(name)
 
@@ -247,7 +247,7 @@ class Unknowns:
 
     def run(self, curve: Trajectory) -> Trajectory:
         """Return a curve without the free constants in its states, for the user's map.
-        Free constants are the duration and parameters; the states of the given `curve` include them.
+        Free constants, such as the duration, are states in the given `curve`.
         """
         return self._extended.inner_trajectory(curve) if self._extended else curve
 

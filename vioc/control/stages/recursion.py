@@ -185,7 +185,7 @@ class Recursion:
 
     def linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray]:
         """Return the linear terms of the cost to go and of the feedback law.
-        They are p (N+1, n) of 1/2 x'P x + p'x, and d (N, m) of u = -K x - d.
+        They are p (N+1, n) in the cost to go 1/2 x'P x + p'x, and d (N, m) in the feedback law u = -K x - d.
 
         They use the last factors and hold for delta = 0.
         """
