@@ -24,7 +24,7 @@ def direction(along: str) -> np.ndarray:
 
 
 def hinge_stiffness(options: dict[str, Any], ends: int) -> dict[str, Number]:
-    """Return the stiffness of a cable's hinge about each of its axes, as a dict.
+    """Return the stiffness of a cable hinge about each axis of the hinge, as a dict.
     The argument `ends` is 1 for a hinge at a clamp, which bends only half a segment, and 0 otherwise.
     """
     section, along = options["section"], options["along"][-1]

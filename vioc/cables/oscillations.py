@@ -97,9 +97,9 @@ def longest_step(equilibrium: StaticEquilibrium) -> float:
 
 def _about(equilibrium: StaticEquilibrium) -> tuple[Statics, Any, Any]:
     """Return energy, allowed motions and mass matrix about an equilibrium.
-    The results are a `Statics` object, which evaluates the energy and its derivatives; a basis Z of the
-    motions that satisfy the linearized constraints; and the mass matrix Z' M Z, where M is that of the free
-    variables.
+    The first result is a `Statics` object, which evaluates the energy and its derivatives. The second is a
+    basis Z of the motions that satisfy the linearized constraints. The third is Z' M Z, where M is the mass
+    matrix of the free variables.
     """
     if not isinstance(equilibrium, StaticEquilibrium):
         raise ModelError(f"expected the result of static_equilibrium, got {type(equilibrium).__name__}")

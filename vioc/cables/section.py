@@ -1,5 +1,5 @@
 """Cross-sections of cables, and the stiffness matrix of a beam element.
-The matrix is equation (16) of paper [C].
+The matrix is equation (16) of Nichols and Murphey (2008).
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def commands_of(parser: Parser, path: tuple[str, ...] = ()) -> Iterator[Command]
 
 
 def _values(action: argparse.Action) -> tuple[tuple[str, ...], bool]:
-    """Return the words that an argument accepts, and a flag whether it accepts a file."""
+    """Return the words that an argument accepts, and True if it also accepts files."""
     if action.choices:
         return tuple(map(str, action.choices)), False
     if action.metavar == "MODEL":

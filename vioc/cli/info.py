@@ -27,7 +27,9 @@ def add(commands: Commands) -> None:
 
 
 def print_totals(f: vioc.MidpointVI, x: np.ndarray) -> None:
-    """Print a model's total mass, size and gravity, which reveal wrong units or signs."""
+    """Print a model's total mass, its extent in x, y and z, and its gravity.
+    These values reveal wrong units or signs.
+    """
     system = f.system
     masses = [float(node.frame.mass.mass) for node in system.nodes if node.frame.mass]
     places = np.vstack([f.frame_positions(x)[0], np.zeros(3)])

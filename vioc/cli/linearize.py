@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def tangent(f: MechanicalMap, q: np.ndarray) -> np.ndarray:
-    """Return a basis (ndx, r) of the state errors that satisfy the constraints.
+    """Return a basis (ndx, r) of the state changes that satisfy the constraints.
     The constraints are linearized at the configuration q.
 
     At an equilibrium T' A T acts on these motions: configurations in ker Dh, and momenta modulo span Dh',

@@ -72,7 +72,8 @@ class Commands:
     def add(
         self, name: str, run: Run, help: str, examples: str, *shared: argparse.ArgumentParser
     ) -> argparse.ArgumentParser:
-        """Declare a command, and return its parser for the command's own options.
+        """Declare a command, and return its parser.
+        The caller adds the options of the command to the parser.
 
         Parameters
         ----------

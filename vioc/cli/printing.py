@@ -45,7 +45,9 @@ def remarks() -> Iterator[None]:
 
 
 def print_start(found: ConstraintReport | None) -> None:
-    """Print how well an initial state satisfies the constraints, if it has any."""
+    """Print how well an initial state satisfies the constraints.
+    Print nothing if `found` is None.
+    """
     if found:
         print(f"start found  {found}")
 

@@ -79,8 +79,8 @@ class Backend:
 
     def many(self, written: Callable[[], str | None], name: str) -> ManyProgram | None:
         """Return a compiled program that advances many rollouts at once, or None.
-        The result is None if the backend is not ``"compiled"``, or if `written()`, which returns the C code
-        (`vioc.compile.many.source`), returns None.
+        The function `written` returns the C code, or None if the code does not exist. The result is None in
+        that case, or if the backend is not ``"compiled"``.
         """
         if self.name != "compiled":
             return None

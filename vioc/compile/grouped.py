@@ -41,8 +41,9 @@ Rows = slice | np.ndarray  # indices of rows of a workspace
 
 class OperationValues(NamedTuple):
     """Operations of a CasADi function, in the order of their evaluation.
-    Each operation computes one value: `op` has its code, and `of` the indices of its operands. For operations
-    that read an input, `given` has the pair (argument, entry); for constants it has the value.
+    Each operation computes one value. The list `op` contains operation codes, and `of` contains the indices
+    of operands. The dict `given` has the pair (argument, entry) of each operation that reads an input, and
+    the value of each constant.
     """
 
     op: list[int]
@@ -52,7 +53,7 @@ class OperationValues(NamedTuple):
 
 class OperationGroup(NamedTuple):
     """Group of operations of one kind, which one numpy call computes.
-    Operands are in the rows `of` of a workspace array, results in its rows `rows`.
+    The operands are in the rows `of` of a workspace array. The results are written to its rows `rows`.
     """
 
     op: int

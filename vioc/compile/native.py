@@ -167,7 +167,7 @@ class NativeProgram(Program):
     def _go(self, carry, rows, count, keep, tolerance, outputs, last=None) -> int:
         """Iterate the function in C, and return the number of successful evaluations.
         The first output of each evaluation, the carry, is the first argument of the next. Outputs of all
-        evaluations are written to `outputs`, the final carry to `last`.
+        evaluations are written to `outputs`, and the final carry is written to `last`.
         """
         pointers, strides = _inputs(rows)
         done = _loops().vioc_accumulate(

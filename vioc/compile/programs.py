@@ -121,8 +121,9 @@ class Program(ABC):
         """
 
     def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
-        """Bind the evaluation of all rows, as by `map`, to fixed arrays.
-        Each call of the result reads the arrays again and overwrites its outputs.
+        """Return a `Bound` object that evaluates the function for all rows of arrays.
+        The arrays `args` are the arguments of the function. Each call of the object reads them again and
+        overwrites its output arrays.
 
         Arguments are any float64 arrays with contiguous rows, including strided or reversed views.
         """
@@ -138,8 +139,10 @@ class Program(ABC):
     def bind_accumulate(
         self, carry: np.ndarray, rows: Sequence[np.ndarray], count: int, keep: int, tolerance: float
     ) -> Bound:
-        """Bind the iteration of the function, as by `accumulate`, to fixed arrays.
-        Each call of the result reads the arrays again. Arguments are arrays as for `bind_map`.
+        """Return a `Bound` object that iterates the function like `accumulate`.
+        Each call of the object reads the argument arrays again and overwrites its output arrays.
+
+        Arguments are arrays as for `bind_map`.
         """
         outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
 

@@ -178,9 +178,9 @@ class VirtualProgram(Program):
         return Bound(call, [carries, *outputs[1:]])
 
     def _strung(self, how: str, n: int, shared: tuple[int, ...] = ()) -> ca.Function:
-        """Return this program's function mapped over n rows or iterated n times.
-        The result, a CasADi function, is stored for later calls. Arguments with indices `shared` are the same
-        for all rows.
+        """Return a CasADi function that maps this program's function, or iterates it.
+        It evaluates the function for n rows or n times in succession, and is stored for later calls.
+        Arguments with indices `shared` are the same for all rows.
         """
         key, f = (how, n, shared), self.function
         with self._lock:  # shared by the rollouts of a batch
@@ -245,9 +245,9 @@ def _tiled(a: np.ndarray, count: int) -> np.ndarray:
 
 
 def _inputs(args: Sequence[np.ndarray], count: int = 0) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return, for each argument, a contiguous array and the source of its values.
-    The source is None if the array is the argument itself. With a `count`, a one-dimensional argument is
-    repeated `count` times.
+    """Return, for each argument, a contiguous array and the array to copy from.
+    The second array is None if the first is the argument itself, so that nothing is copied. With a `count`, a
+    one-dimensional argument is repeated `count` times.
     """
     found: list[tuple[np.ndarray, np.ndarray | None]] = []
     for a in args:
@@ -265,7 +265,8 @@ def _bound(
     outputs: Sequence[np.ndarray],
 ) -> Callable[[], None]:
     """Return a callable that evaluates a CasADi function on fixed arrays.
-    The pairs `args` of an array and the source to copy from come from `_inputs`.
+    Each pair in `args` has the array that the function reads, and the array to copy to it before each call,
+    or None.
     """
     buffer, evaluate = function.buffer()
     copies = [(own, source) for own, source in args if source is not None and own.size]

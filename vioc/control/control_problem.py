@@ -114,7 +114,7 @@ class Problem(ShootingProblem):
         return self._searched(x0, guess, order, self._hint, **how)
 
     def _order(self, stages: Stages, X, U, duals, iterations: int) -> Iterator[SearchStart]:
-        """Yield the starting points of successive searches, until one search converges.
+        """Yield starting points for successive searches, until one search converges.
         Examples are the guess, the rollout of its inputs, and a straight line to the last state.
         """
         last = SOFTNESS[-1]
@@ -190,7 +190,8 @@ class Problem(ShootingProblem):
             yield SearchStart(SOFTNESS[0], run.x, run.u, theirs if len(theirs) else None, said, whole)
 
     def refine(self, result: Result, factor: int, **options: Any) -> Result:
-        """Solve the problem again with `factor` times as many steps, from a result.
+        """Solve the problem again with `factor` times as many steps.
+        The trajectory of `result` is the initial guess.
 
         This is `Result.refine`. The duration is the same; data over time are interpolated. `result` is of
         this problem.

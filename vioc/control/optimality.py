@@ -110,7 +110,7 @@ class Row(NamedTuple):
 
 class Constants(NamedTuple):
     """Free duration and parameters of a problem.
-    The fields include the derivatives of each step with respect to them.
+    The fields include the derivatives of each step with respect to these quantities.
 
     Attributes
     ----------
@@ -227,9 +227,9 @@ def kkt(
 def _slopes(
     lin: Linearization, gx: np.ndarray, gu: np.ndarray, sx: np.ndarray, su: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return derivatives of the Lagrangian, sizes of their terms, and costates.
-    The derivatives are with respect to states and inputs. The size is the sum of the magnitudes of the terms
-    of a derivative.
+    """Return derivatives of the Lagrangian, scales of these derivatives, and costates.
+    The derivatives are with respect to states and inputs. The scale of a derivative is the sum of the
+    absolute values of its terms.
 
     Derivatives are by x_1 .. x_N and by u_0 .. u_N-1; magnitudes are sums over the terms of a derivative.
     Costates from their recursion make the derivatives by x zero. For an unstable motion the recursion
@@ -238,9 +238,9 @@ def _slopes(
     """
 
     def at(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return derivatives of the Lagrangian and sizes of their terms, for costates p.
-        The derivatives are with respect to states and inputs. The size is the sum of the magnitudes of the
-        terms of a derivative.
+        """Return derivatives of the Lagrangian, and their scales, for given costates p.
+        The derivatives are with respect to states and inputs. The scale of a derivative is the sum of the
+        absolute values of its terms.
         """
         moved, turned = np.einsum("kij,ki->kj", lin.A[1:], p[1:]), np.einsum("kij,ki->kj", lin.B, p)
         by_x = gx[1:] - p
@@ -410,8 +410,8 @@ def _rows(
     free: np.ndarray,
 ) -> list[Row]:
     """Return values, multipliers and derivatives of limited quantities along `run`.
-    `given` has the multipliers by name, `held` the free duration and parameters, and the mask `free` the free
-    components of the first state.
+    The dict `given` has the multipliers by name, and `held` has the free duration and parameters. The mask
+    `free` is True for the free components of the first state.
 
     Derivatives are by the error of the state, the input and the constants; impulses count as functions of
     them.

@@ -221,8 +221,9 @@ def optimize(
 def _projected(
     project: Callable[[bool], Result], shoot: Callable[[bool], Result] | None, raise_on_failure: bool
 ) -> Result:
-    """Optimize by projection, then by shooting if projection finds no optimum.
-    `project` and `shoot` run these methods, with the argument `raise_on_failure`.
+    """Optimize by the projection method, then by shooting if no optimum is found.
+    The arguments `project` and `shoot` are functions that run these methods; their argument is
+    `raise_on_failure`.
     """
     try:
         return project(raise_on_failure or shoot is not None)
@@ -348,7 +349,7 @@ def _says(name: str, value: Any) -> bool:
 
 
 def _steps(guess: Any) -> int | None:
-    """Return the number of steps of a guess, or None if it has none."""
+    """Return the number of steps of a guess, or None if there is no guess."""
     if guess is None:
         return None
     if isinstance(guess, tuple):

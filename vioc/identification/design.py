@@ -369,7 +369,9 @@ def _nearness(
 
 
 def _nearest(problem: Problem, run: Trajectory, X: np.ndarray, U: np.ndarray) -> Trajectory | None:
-    """Return the motion within the limits that is nearest to X, U; None if not found."""
+    """Return the motion within the limits that is nearest to a given curve.
+    The curve has states X and inputs U. Return None if no motion is found.
+    """
     try:
         found = problem.with_cost(problem.cost.with_references(X, U)).solve(
             run.x[0], run, raise_on_failure=False, max_iterations=59

@@ -121,7 +121,8 @@ def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float)
 
 class _Way:
     """Damped Gauss-Newton step of an identification.
-    The step starts from the values `trial` of all unknowns, with the prediction `now`.
+    The step starts from the values `trial` of all unknowns; `now` has the predicted measurements for these
+    values.
 
     With `loose`, defects have these variances, (ID-5a); without, they are constraints. See (ID-5).
 
@@ -170,8 +171,8 @@ class _Way:
 
     def corrected(self, there: Prediction) -> np.ndarray:
         """Return the Gauss-Newton step with a second-order correction.
-        The correction reduces the defects that remain after the step, which are those of the prediction
-        `there`.
+        The correction reduces the defects that remain after the step without correction; the argument `there`
+        contains these defects.
         """
         n = len(self.step)
         return self.step + self._solved(np.concatenate([np.zeros(n), -there.gaps]))[:n]
@@ -187,7 +188,7 @@ class _Way:
 
 def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tuple[float, float, Trial]:
     """Find a length of the Gauss-Newton step that reduces the merit function.
-    Returned are the length, the reduction of the merit, and the new values of all unknowns.
+    Return the length, the reduction of the merit, and the new values of all unknowns.
 
     The length is 0 if no step is accepted.
     """
@@ -213,9 +214,8 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
 
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
-    """Return the first-order change of the estimates if time steps are halved.
-    The estimates are those of parameters; the time steps are those of the map with which motions are
-    predicted.
+    """Return the first-order change of parameter estimates if time steps are halved.
+    These are the time steps of the simulation that predicts the measurements.
 
     The change (n,) is a Gauss-Newton step for a simulation with steps of half the length.
     """
@@ -226,7 +226,7 @@ def half_step(segments: Segments, trial: Trial) -> np.ndarray:
 
 def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
     """Factorize the saddle-point matrix [[H, E'], [E, -diag(loose)]].
-    H is the Hessian of the cost, and E the Jacobian of the defects, with respect to all unknowns of the
+    H is the Hessian of the cost, and E is the Jacobian of the defects. The variables are all unknowns of the
     identification. Without `loose`, the last block is 0.
     """
     if not E.shape[0]:

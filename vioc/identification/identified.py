@@ -172,7 +172,7 @@ class Identification:
         method: str,
         seconds: float,
     ) -> Identification:
-        """Return the identification result that the Gauss-Newton search `found` gives."""
+        """Return the identification result that follows from a Gauss-Newton search."""
         unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
         theta = unknowns.at(trial.z)[0]
         knows = told(information[0], unknowns.names, _scales(unknowns, theta), information[1])
@@ -241,7 +241,7 @@ class Identification:
 
     @property
     def doubts(self) -> list[str]:
-        """Reasons why intervals may be too short or estimates wrong, as texts.
+        """Reasons why confidence intervals may be too short, or estimates wrong, as texts.
         The list is empty if there are no such reasons.
         """
         found = [] if self.converged else [f"the search has not converged: {self.verdict}"]

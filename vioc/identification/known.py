@@ -32,8 +32,8 @@ def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float)
 
 
 def by_own_gain(regressor: Any, parts: Sequence[Any], y: np.ndarray, rows: Sequence[str]) -> tuple[str, ...]:
-    """Return the variables that only inputs with unknown gains drive.
-    No force of known magnitude acts on them.
+    """Return the variables on which only inputs with unknown gains act.
+    No force of known magnitude acts on these variables.
     """
     driven = np.zeros(len(rows), bool)
     for m in parts:

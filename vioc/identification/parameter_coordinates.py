@@ -1,4 +1,6 @@
-"""Coordinates of estimated parameters in which every value is physically possible."""
+"""Unconstrained coordinates of the parameters that are estimated.
+Every value of the coordinates gives physically possible parameters.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ DELAY = "delay."
 
 
 class ParameterCoordinates:
-    """Free coordinates z, of which the estimated parameters theta(z) are functions.
+    """Unconstrained coordinates z of the parameters theta(z) that are estimated.
 
     Parameters include delays and biases. Coordinates of a body whose ten inertial parameters are all
     estimated are Cholesky factors of its second moments. Masses and moments of other bodies, and bounded
@@ -147,7 +149,8 @@ class ParameterCoordinates:
         return value[:, 0], J
 
     def of(self, theta: np.ndarray, prefix: str = "") -> dict[str, float]:
-        """Return values by name of the map's parameters, or of those with a prefix.
+        """Return the values of the map's parameters in `theta`, as a dict by name.
+        With a `prefix`, return only the values whose names begin with the prefix.
 
         The prefix is removed.
         """
@@ -166,7 +169,7 @@ def _sides(name: str, value: Any) -> tuple[float | None, float | None]:
 
 def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> tuple[Any, float]:
     """Return a bounded parameter as a function of an unbounded variable z.
-    The second result is the z that belongs to the present `value`.
+    The second result is the z for which the parameter equals `value`.
     """
     if low is None and high is None:
         return z, value
@@ -181,7 +184,7 @@ def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> t
 
 def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
     """Return, for each body, the parameters on which its inertia depends.
-    There is a list of parameters for each of the ten inertial numbers.
+    There is a list of parameter names for each of the body's ten inertial parameters.
     """
     theta, names = f.symbols.parameters, list(f.parameters)
     found = {}
@@ -196,7 +199,7 @@ def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
 
 
 def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return bodies whose ten inertial numbers are ten separate estimated parameters.
+    """Return bodies whose ten inertial parameters are separate estimated parameters.
 
     No other inertial parameter may depend on these estimated parameters.
     """

@@ -81,7 +81,7 @@ class Record:
 
     @staticmethod
     def of(run: Any, names: Sequence[str] = (), name: str = "record") -> Record:
-        """Make a record from a simulated trajectory, or from an object that has one.
+        """Make a record from a trajectory, or from an object that contains a trajectory.
 
         Inputs are the applied ones. Measurements of a `LoopRun` with an observer are those of its sensors;
         otherwise they are exact quantities, those of `names`, by default configurations, or states of a map

@@ -348,9 +348,9 @@ def base_parameters(
 
 
 def _terms(regressor: Any, m: SmoothMotion) -> np.ndarray:
-    """Return the regressor at rest, and its changes due to single accelerations.
-    A regressor is the matrix that multiplies the parameters in the equations of motion. Each change is caused
-    by the measured acceleration of one variable, while all other accelerations are 0.
+    """Return the regressor at zero velocities and accelerations, and changes of it.
+    A regressor is the matrix that multiplies the parameters in the equations of motion. The measured
+    acceleration of one variable causes each change; all velocities and all other accelerations are 0.
 
     They are (N, nq, n), at some samples. Their sum is zero for bodies that no force moves.
     """
@@ -364,8 +364,8 @@ def _projected(
     Y: np.ndarray, rest: np.ndarray, Dh: np.ndarray, arms: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Project the equations of motion onto the directions that constraints allow.
-    The projected equations do not contain constraint forces. Returned are their regressor matrix, which
-    multiplies the parameters, and their right-hand side.
+    The projected equations do not contain constraint forces. Return their regressor matrix, which multiplies
+    the parameters, and their right-hand side.
 
     They are projected onto the directions that the constraints leave free. At each sample the basis of these
     directions is orthonormal in variables divided by `arms`, so that units do not matter.
@@ -416,8 +416,8 @@ def _weights(regressor: Any, length: float) -> np.ndarray:
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return, for each parameter, the value at which it alone explains all forces.
-    Only the magnitudes of the values are returned.
+    """Return the magnitude at which a parameter's forces are as large as all forces.
+    The result has a magnitude for each parameter.
 
     It is 0 for a parameter without effect. The shape is (n,).
     """
@@ -461,8 +461,8 @@ def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return linearly independent columns of the matrix W.
-    Also return the coefficients by which all other columns are combinations of them. A column is independent
-    if its pivot in a QR factorization exceeds `least`, relative to the largest pivot.
+    All other columns are combinations of these columns; the coefficients are returned, too. A column is
+    independent if its pivot in a QR factorization exceeds `least`, relative to the largest pivot.
 
     Returns the indices (r,) of independent columns of W and the coefficients K (r, others) of the others.
     `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last

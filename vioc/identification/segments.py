@@ -1,4 +1,6 @@
-"""Residuals of measurements and defects between segments in multiple shooting."""
+"""Residuals of an identification by multiple shooting.
+They are residuals of the measurements, and defects between the segments of records.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ class Prediction:
 
 class Segments:
     """Records divided into segments, whose initial states are unknowns.
-    The initial state of a record is no unknown if the record gives it.
+    If a record gives its initial state, that state is not an unknown.
 
     Parameters
     ----------
@@ -158,7 +160,7 @@ class Segments:
         return int(sum(np.isfinite(y).sum() for y in self.y))
 
     def map_at(self, z: np.ndarray) -> OneStepMap:
-        """Return the map with the parameter values at the coordinates z.
+        """Return the map with the parameter values theta(z) at the coordinates z.
 
         Raises `StepError` if a parameter is not finite or a body is not physical.
         """
@@ -286,9 +288,9 @@ class Segments:
         return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
-        """Return a mean square for each of the g defects between segments.
-        For each component of the state's error, the mean is over all boundaries between segments. The result
-        is None if all defects are zero.
+        """Return the mean square of each entry of the vector of defects between segments.
+        For each component of the state, the squares are averaged over all boundaries between segments. Return
+        None if all defects are zero.
         """
         joints = self._joints()
         if not joints or not found.gaps.any():
@@ -320,6 +322,7 @@ class Segments:
 
     def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
         """Return derivatives of the states in all segments with respect to the unknowns.
+        The unknowns are those of the identification: initial states, parameters and unknown inputs.
 
         The unknowns are (coordinates of the segment's initial state, z, c); shapes (steps + 1, ndx, ...). The
         second result is the number of columns for the initial state. See (ID-3).

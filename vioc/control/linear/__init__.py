@@ -1,3 +1,4 @@
-"""Linearization of maps about equilibrium points and trajectories.
-The package also checks the weights of costs, and computes bases of the state errors that constraints allow.
+"""Linearization of one-step maps x_k+1 = f(x_k, u_k).
+A map is linearized about an equilibrium point or along a trajectory. The package also checks the weights of
+quadratic costs, and computes bases of the tangent spaces of constraints.
 """

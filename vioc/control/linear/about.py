@@ -1,4 +1,4 @@
-"""Checks of equilibria and trajectories about which a map is linearized."""
+"""Checks of equilibria and trajectories before one-step maps are linearized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linearization of a map about an equilibrium or along a trajectory.
+"""Linearization of a one-step map about an equilibrium or along a trajectory.
 
 Its coordinates are errors of the full state, or coordinates of the constraint manifold's tangent space.
 """
@@ -31,7 +31,8 @@ SMOOTH = 1e-3  # largest relative change of a derivative that is not rounding
 @dataclass(frozen=True)
 class LinearSystem:
     """Linearization z_{k+1} = A_k z_k + B_k v_k of a map about a point or trajectory.
-    z = T_k' dx are coordinates of the error dx of the state in a basis T_k, and v_k changes of the input.
+    The vector z = T_k' dx has the coordinates of a small change dx of the state in the basis T_k, and v_k is
+    a change of the input.
 
     Attributes
     ----------
@@ -59,8 +60,8 @@ class LinearSystem:
         return self.map.space.error_names
 
     def output_matrices(self, outputs: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return the output matrices of the linear system, and the outputs' names.
-        There is a matrix (p, r) for each sample: p outputs of the r coordinates of the system.
+        """Return the output matrices C_k of the linear system, and the outputs' names.
+        The outputs at sample k are y = C_k z, for coordinates z (r,) of the system. Each matrix is (p, r).
 
         `outputs` are quantities or errors of the state, or a matrix (p, ndx).
         """
@@ -82,9 +83,9 @@ class LinearSystem:
         return C @ self.T, tuple(f"output {i}" for i in range(len(C)))
 
     def _check_seen(self, C: np.ndarray, names: Sequence[str]) -> None:
-        """Raise ValueError if an output depends on directions that have no coordinates.
-        The coordinates of the linear system omit idle directions, which are errors of the state that no step
-        uses. C is the Jacobian of the outputs with respect to the error of the state.
+        """Raise ValueError if an output depends on state entries that the system omits.
+        The coordinates of the linear system omit changes of the state on which no step depends, such as those
+        of rates of prescribed variables. C is the Jacobian of the outputs with respect to the state.
 
         Such outputs would be zero in the coordinates.
         """
@@ -157,14 +158,14 @@ def linear_system(
 
 def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.ndarray]:
     """Return the matrices A and B of a linearization, with rounding errors set to 0.
-    The argument `found` contains linearizations for slightly different step lengths. Derivatives that change
-    irregularly between them are rounding errors.
+    The argument `found` contains this linearization, and others for slightly different step lengths. A
+    derivative that differs strongly between these linearizations is a rounding error.
 
-    Shapes (N, n, n), (N, n, m). `found` are linearizations for slightly different step lengths. A derivative
-    changes in proportion to the step length; rounding noise changes completely. If a state's row of A - I and
-    B is noise at all N steps, the state is conserved (a momentum that no force changes); if its column of A -
-    I is noise, nothing depends on the state. Magnitudes alone cannot distinguish noise from weak couplings,
-    and rank decisions, which scale each state by its motion, would count noise.
+    Shapes (N, n, n), (N, n, m). A derivative changes in proportion to the step length; rounding noise changes
+    completely. If a state's row of A - I and B is noise at all N steps, the state is conserved (a momentum
+    that no force changes); if its column of A - I is noise, nothing depends on the state. Magnitudes alone
+    cannot distinguish noise from weak couplings, and rank decisions, which scale each state by its motion,
+    would count noise.
     """
     n = found[0].A.shape[1]
     A, *others = (lin.A - np.eye(n) for lin in found)
@@ -177,7 +178,8 @@ def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.nda
 
 def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
     """Return a mask (n, m) of derivatives that are 0 or rounding noise at all N steps.
-    `first` (N, n, m) are the derivatives, `others` those for slightly different step lengths.
+    The derivatives `first` are (N, n, m); `others` has the same derivatives for slightly different step
+    lengths.
     """
     size = np.abs(first).max(axis=0)
     change = np.max([np.abs(other - first).max(axis=0) for other in others], axis=0)
@@ -223,7 +225,7 @@ def check_closed(f: OneStepMap, run: Trajectory) -> float:
 
 
 def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.ndarray:
-    """Return Jacobians of named outputs with respect to errors of the state.
+    """Return Jacobians of named outputs with respect to the state, at the states X.
 
     The states X are (N, nx); the derivatives are (N, p, ndx).
     """
@@ -232,8 +234,8 @@ def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.n
 
 def sizes(value: Any, names: Sequence[str], what: str, prefix: str = "") -> np.ndarray:
     """Return checked magnitudes or standard deviations (n,) of named quantities.
-    They are given as one number for all quantities, as an array, or by name. A quantity that is not named has
-    the value 1.
+    The argument `value` is one number for all quantities, an array, or a dict by name. Quantities that the
+    dict does not contain have the value 1.
     """
     value = in_order(value, names, what, 1.0, prefix=prefix)
     array = check_array(

@@ -1,5 +1,5 @@
-"""Tangent spaces of constrained mechanisms.
-A tangent space consists of the errors of a state that the constraints allow.
+"""Tangent spaces of the states of constrained mechanisms.
+The tangent space at a state contains the small changes of the state that satisfy the linearized constraints.
 
 A state x = [q, p] of a variational integrator with constraints h(q) = 0 has errors that no motion has (dq
 that violates the constraints) and errors without effect on the future (dp in the range of Dh', which the next
@@ -32,8 +32,9 @@ RANK = 1e-9  # smaller singular values count as zero, for conditions of norm one
 
 
 def one_manifold(f: OneStepMap) -> bool:
-    """Return True if all states of a map lie on one constraint manifold.
-    The tangent spaces of this manifold can then be computed.
+    """Return True if tangent spaces of a map's constraint manifold can be computed.
+    This requires that all states of the map satisfy the same constraints, and that velocity constraints can
+    be derived from the equations of a step.
 
     False if phases have different constraints, or if velocity constraints cannot be derived from the step's
     equations.
@@ -47,15 +48,16 @@ def one_manifold(f: OneStepMap) -> bool:
 
 def has_manifold(f: OneStepMap) -> bool:
     """Return True if linearizations of a map use its constraint manifold by default.
-    This is so if the map has constraints and all its states lie on one manifold. Errors of the state are then
-    restricted to the tangent space of the manifold.
+    They do if the map has constraints and the tangent spaces of its constraint manifold can be computed.
+    Changes of the state are then restricted to these tangent spaces.
     """
     return bool(f.multiplier_names) and one_manifold(f)
 
 
 def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
-    """Return an orthonormal basis of the errors of a state that constraints allow.
-    Errors without effect on the future motion are excluded, too.
+    """Return an orthonormal basis of the changes of a state that constraints allow.
+    The changes are tangent vectors at the state x. Changes without effect on the future motion are excluded,
+    too.
 
     It spans the reduced tangent space.
 
@@ -97,7 +99,8 @@ def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
 
 
 def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) -> np.ndarray:
-    """Return bases of the errors that constraints allow, along a trajectory.
+    """Return bases of the state changes that constraints allow, along a trajectory.
+    Each basis spans tangent vectors at one state of the trajectory.
 
     They are those of `tangent_basis`, rotated so that they change little from k to k + 1.
 
@@ -118,7 +121,7 @@ def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) 
 
 def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Project the matrices A and B of a linearization to tangent spaces.
-    T has bases of the errors of the state that the constraints allow.
+    Each matrix in T is a basis of the changes of a state that the constraints allow.
 
     It is T[k+1]' A[k] T[k] and T[k+1]' B[k], in coordinates z = T' dx.
 
@@ -178,9 +181,10 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
 
 
 def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return linear conditions on state errors, and idle directions, at each state.
-    Errors that meet the conditions satisfy the constraints and affect the future motion. Idle directions are
-    errors that no step uses. X are the states, and theta the values of the map's parameters.
+    """Return matrices C and bases of idle directions, each for one of the states X.
+    The null space of C contains the changes of a state that satisfy the linearized constraints, except for
+    those without effect on the future motion. Idle directions are changes on which a step does not depend.
+    The argument theta has the values of the map's parameters.
 
     At each state the conditions (c, ndx) are the derivatives of the constraints by errors, and the kernel of
     A among errors that satisfy them. Idle directions, returned second, span the part of that kernel that has
@@ -202,7 +206,8 @@ def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.nd
 
 @lru_cache(maxsize=4)
 def _error_constraints(f: OneStepMap) -> Evaluator:
-    """Return a function for the constraints' Jacobian with respect to state errors.
+    """Return a function that computes the constraints' Jacobian at a state.
+    Derivatives are with respect to a small change of the state (a tangent vector).
 
     It is (x, parameters) -> (m, ndx).
     """
@@ -228,11 +233,11 @@ def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
 
 @lru_cache(maxsize=4)
 def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
-    """Return a function that computes linear conditions on the errors of a state.
-    The conditions are a matrix. Its null space contains the errors that satisfy the constraints and affect
-    the future motion. The sparsity of the matrix is returned, too.
+    """Return a function that computes a matrix C for a state, and the sparsity of C.
+    The null space of C contains the changes of the state that satisfy the linearized constraints, except for
+    those without effect on the future motion.
 
-    They are a function (x, parameters) -> (c, nx), returned with its sparsity.
+    The function is (x, parameters) -> C (c, nx).
     """
     x, names = f.symbols.x, f.state_names
     moments = _momenta(f)
@@ -259,7 +264,9 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
 
 
 def _momenta(f: OneStepMap) -> dict[str, int]:
-    """Return the index of the momentum of each configuration among the states."""
+    """Return a dict from names of joint variables to indices of their momenta in x.
+    The vector x is the state.
+    """
     names = f.state_names
     return {n[2:]: i for i, n in enumerate(names) if n.startswith("p.") and n[2:] in names}
 
@@ -270,9 +277,9 @@ def _equations(f: OneStepMap) -> ca.Function | None:
 
 
 def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
-    """Return linear conditions that exclude errors of momenta without later effect.
-    The impulses of velocity constraints in the next step cancel these errors. The argument `moments` has the
-    indices of the momenta among the states.
+    """Return linear equations that exclude some changes of the momenta.
+    The impulses of velocity constraints in the next step cancel these changes, so that they do not affect the
+    motion. The argument `moments` has the indices of the momenta in the state.
 
     They are rows (1, nx) with A of A(q) dq = 0, derived from the step's equations, in which p and the
     impulses are added to each other.
@@ -292,7 +299,9 @@ def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
 
 
 def _idle(f: OneStepMap) -> list[int]:
-    """Return indices of states that no step uses: rates of prescribed configurations."""
+    """Return indices of the states on which no step depends.
+    They are the rates of prescribed joint variables.
+    """
     residual = f.residual
     if residual is None or f.ndx != f.nx:
         return []
@@ -301,8 +310,8 @@ def _idle(f: OneStepMap) -> list[int]:
 
 
 def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Divide linear conditions into groups that have no states in common.
-    The argument `pattern` is the sparsity of the matrix of the conditions, and n the number of states.
+    """Divide the rows of a sparse matrix into groups that have no columns in common.
+    The argument `pattern` is the sparsity of the matrix, which has n columns, one for each state.
 
     A group is a pair (rows, states). Separate groups yield a basis that mixes only states that a condition
     mixes: states without a condition remain coordinates, configurations and momenta remain separate.
@@ -317,8 +326,8 @@ def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]
 
 
 def _null_space(C: np.ndarray, groups: list[tuple[np.ndarray, np.ndarray]] | None) -> np.ndarray:
-    """Return an orthonormal basis of the null space of linear conditions C (c, n).
-    Conditions of different `groups` have no variables in common; None means one group.
+    """Return an orthonormal basis of the null space of the matrix C (c, n).
+    Its rows are divided into `groups` that have no columns in common; None means one group.
     """
     columns = []
     if groups is None:

@@ -1,4 +1,5 @@
-"""Derivatives of expressions with respect to the error of a map's state.
+"""Derivatives of symbolic expressions with respect to the state of a map.
+On a manifold of states, they are derivatives with respect to tangent vectors.
 
 They are taken at zero error. If errors are differences of states, they are derivatives by the state. See
 docs/maths/optimal_control.md, "States on a manifold".
@@ -19,7 +20,9 @@ def foreign_symbols(expression: ca.SX, known: ca.SX) -> list[str]:
 
 
 def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
-    """Return the Jacobian of an expression with respect to the state's error.
+    """Return the Jacobian of an expression with respect to the state of a map.
+    The derivatives are with respect to a small change of the state (a tangent vector) and the variables
+    `others`.
 
     Derivatives are taken by (error of the state, others); the shape is (rows, ndx + ...).
     """
@@ -34,8 +37,8 @@ def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
 
 def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX]:
     """Return gradient and Hessian of a scalar expression.
-    Derivatives are taken with respect to the error of the state and other variables; the gradient is a
-    column.
+    Derivatives are with respect to a small change of the state (a tangent vector) and the variables `others`.
+    The gradient is a column vector.
     """
     moved, by, e = _by_error(f, scalar, *others)
     found = _lifted(f, moved)
@@ -57,8 +60,8 @@ def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
     """Return gradient, direction d, and Hessian times d of a scalar expression.
-    The direction d is a vector of new symbols. Derivatives are with respect to the error of the state and the
-    symbols `others`.
+    The direction d is a vector of new symbols. Derivatives are with respect to a small change of the state (a
+    tangent vector) and the symbols `others`.
 
     d is (ndx + ...,). The Hessian times d is a short expression even if the Hessian is not.
     """
@@ -81,9 +84,9 @@ def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 
 def _by_error(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX | None]:
-    """Return an expression as a function of the state's error e.
-    Return also the variables (e, others) of differentiation, and e.
-    e is a symbol that the caller sets to zero after differentiation.
+    """Return an expression as a function of a small change e of the state.
+    The second result is the vector of all variables of the function, e and `others`. The third result is the
+    symbol e, which the caller sets to zero after differentiation.
 
     If errors are differences of states, the expression is unchanged, the variables are (x, others), and the
     third value is None.
@@ -99,8 +102,9 @@ def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
 
 
 def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
-    """Replace implicit quantities in an expression by symbols; None if there are none.
+    """Replace implicit quantities in an expression by symbols.
     An implicit quantity is the solution of linear equations, for example a velocity computed from momenta.
+    Return None if the expression has no implicit quantities.
 
     Returns `Mechanism.implicit` and the expression.
     """

@@ -1,4 +1,6 @@
-"""Checks of weights, which are given as a number, a diagonal, a matrix or by name."""
+"""Checks of the weights of quadratic costs.
+Weights are given as a number, a diagonal, a matrix, or a dict by name.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definit
 
 
 def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
-    """Return a positive semi-definite weight (ndx, ndx) on errors of the state.
+    """Return a positive semi-definite weight (ndx, ndx) on changes of the state.
     The argument `value` is a number, a diagonal, a matrix, or a dict of weights by name.
     """
     names = f.space.error_names
@@ -96,7 +98,7 @@ def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
 
 
 def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.ndarray:
-    """Return positive semi-definite weights on errors of the states X.
+    """Return positive semi-definite weight matrices on changes of the states X.
     The argument `value` is a number, a diagonal, a matrix, or a dict of weights of named quantities.
 
     X (N, nx) are the states about which the errors are taken.
@@ -124,7 +126,7 @@ def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.nda
 def named_jacobians(
     f: OneStepMap, names: Sequence[str], X: np.ndarray, what: str, instead: str
 ) -> np.ndarray:
-    """Return Jacobians of named quantities with respect to errors of the state.
+    """Return Jacobians of named quantities with respect to the state, at states X.
 
     The states X are (N, nx); the derivatives are (N, p, ndx).
 

@@ -70,8 +70,9 @@ class CondensedSolver:
         return self._rows(d)
 
     def _rows(self, d: Any) -> bool:
-        """Set up the constraints of the condensed program that have a finite limit.
-        Their indices are `kept`; each constraint is scaled to unit norm.
+        """Set up the constraints of the condensed quadratic program.
+        Only constraints with a finite limit are included, and scaled to unit norm. `kept` has the indices of
+        these constraints among all constraints.
         """
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         J = d.rows()
@@ -100,8 +101,8 @@ class CondensedSolver:
 
     def solve(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
         """Solve the quadratic program for a given initial state.
-        Return states and inputs (x_k, u_k) of all stages, the last state, the multipliers of the constraints
-        `kept`, and True if the solver succeeded.
+        Return the states and inputs of all stages in one array, the last state, the multipliers of the
+        constraints that have a finite limit, and True if the solver succeeded.
 
         If the solver failed, the result of `least` takes the place of the multipliers.
         """
@@ -117,15 +118,15 @@ class CondensedSolver:
         return z, end, self._of_rows(y) if good else self.least(x0), good
 
     def free(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the states (N+1, nx) and inputs (N, nu) of least cost, without limits."""
+        """Return states (N+1, nx) and inputs (N, nu) of least cost without constraints."""
         (_, by_start, offset), (_, x_start, x) = self._motion, self._end
         z, n = by_start @ x0 + offset, len(x0)
         return np.vstack([z[:, :n], x_start @ x0 + x]), z[:, n:]
 
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper limits of the condensed program for initial state x0.
-        The first limits belong to the constraints `kept`. A soft constraint has an infinite upper limit
-        there, and its true upper limit in a separate constraint at the end.
+        The limits of all constraints in the program come first. A soft constraint has only its lower limit
+        there; its upper limit belongs to an additional constraint at the end.
         """
         at, soft = self._start @ x0, self._soft
         low, high = self._low - at, self._high - at
@@ -138,7 +139,8 @@ class CondensedSolver:
         return found / self._length
 
     def least(self, x0: np.ndarray) -> np.ndarray:
-        """Minimize the sum of squared constraint violations; return the violations.
+        """Return the smallest constraint violations for initial state x0.
+        They have the least sum of squares.
 
         The constraints are those of `kept`. If they are infeasible, the violations are multipliers that prove
         it, (RH 11).
@@ -153,8 +155,8 @@ class CondensedSolver:
 
     def _run(self, limits: tuple[np.ndarray, np.ndarray], free: int):
         """Solve the condensed quadratic program for given limits with CasADi's solver.
-        The first `free` variables are unbounded; the slacks of soft constraints follow. Return the variables,
-        the multipliers of the limits, and True if the solver succeeded.
+        The first `free` variables are unbounded; the other variables are slacks of soft constraints. Return
+        the variables, the multipliers of the limits, and True if the solver succeeded.
 
         The program is: minimize 1/2 |w|^2 + slope's under limits on A w, with the slacks s = w[free:] >= 0.
         """

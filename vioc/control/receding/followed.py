@@ -14,7 +14,7 @@ from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 
 
 class Takeover(NamedTuple):
-    """Transition from a trajectory to a constant reference at the trajectory's end.
+    """Change from a reference trajectory to a constant state, at the trajectory's end.
 
     Attributes
     ----------
@@ -85,7 +85,8 @@ class Reference(NamedTuple):
 
 def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = None) -> Reference:
     """Return the reference of a regulator: a trajectory or an equilibrium.
-    S is the weight of products of state errors and inputs in the cost; None means that of the regulator.
+    S is the weight of products of state deviations and inputs in the cost. If S is None, the weight of the
+    regulator is used.
 
     `S` replaces the regulator's cross weight. Raises ValueError for unequal steps.
     """
@@ -117,9 +118,9 @@ def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = Non
 def _weights(
     regulator: Regulator | SteadyRegulator, S: np.ndarray | None, onto: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights of all steps: Q of state errors, and cross weights S.
-    S are the weights of products of state errors and inputs. Both are projected to the errors that the
-    regulator feeds back.
+    """Return the state weights Q and cross weights S of all steps.
+    Cross weights multiply products of state deviations and inputs. The matrices `onto` project state
+    deviations to those that the regulator feeds back; Q and S are weights of projected deviations.
     """
     f, Q = regulator.map, regulator.Q
     S = regulator.S if S is None else S

@@ -252,9 +252,9 @@ class LinearMPC(Law):
         return LinearPlan(u, np.vstack([x, ahead]), slack, cost)
 
     def _take_over(self, d: Data, k: int, n: int) -> float:
-        """Set the cost and dynamics terms for the end of the reference trajectory.
-        After this end, errors of the state are relative to a constant reference instead. The terms are 0
-        unless the horizon contains the end. Return the constant term of the cost.
+        """Set the terms of cost and dynamics at the end of the reference trajectory.
+        After this end, state deviations are relative to a constant reference state. The terms are 0 if the
+        horizon does not contain the end. Return the constant term of the cost.
 
         The weight P becomes Qf. Later steps have the cost z'Pz for the error z from the constant state if no
         bound is active.
@@ -272,9 +272,9 @@ class LinearMPC(Law):
         return float(over.offset @ over.Qf @ over.offset)
 
     def _beyond(self, limit: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return limits on the deviations of bounded states from their reference X.
-        The argument `limit` is the lower or the upper bound of these states. The first result is for samples
-        1 to n - 1 of n steps, the second for sample n.
+        """Return limits on the deviations of bounded states from reference states X.
+        The argument `limit` is the lower or the upper bound of these states. The first result has the limits
+        at samples 1 to n - 1 of a horizon of n steps, the second the limits at the last sample n.
         """
         away = limit - X[1:, self._bounded]
         return away[:-1], away[-1]

@@ -347,7 +347,7 @@ class NonlinearMPC(Law):
 
 def terminal_set(regulator: SteadyRegulator, level: float) -> PathConstraint:
     """Return the terminal constraint e'Pe <= level about a regulator's equilibrium.
-    e is the error from the equilibrium and P the regulator's cost-to-go.
+    The vector e is the deviation of the state from the equilibrium, and P is the regulator's cost-to-go.
 
     If the regulator satisfies all limits from every state of this set, it can continue every plan. Use P as
     the final weight `Qf` of the cost (`quadratic` halves both the running and the final cost).

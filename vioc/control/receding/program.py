@@ -1,5 +1,6 @@
-"""Quadratic program of nonlinear MPC at one sample, linearized about a plan.
-See docs/maths/receding.md, (RH 1).
+"""Quadratic program that nonlinear MPC solves at one sample.
+It approximates the optimal control problem about a plan of states and inputs; see docs/maths/receding.md, (RH
+1).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Plan(NamedTuple):
 
 class Prepared(NamedTuple):
     """Quadratic program of nonlinear MPC before the state is measured.
-    It is linearized about a plan, which consists of predicted states and inputs.
+    It approximates the optimal control problem about a plan, which consists of predicted states and inputs.
     """
 
     plan: Plan
@@ -54,7 +55,7 @@ class Prepared(NamedTuple):
 
 class Order(NamedTuple):
     """Order of constraints in the quadratic program: simple ones, then general ones.
-    The expression of a simple constraint has one term: a component of the input or of the state's error,
+    The expression of a simple constraint has one term: a component of the input or of the state's deviation,
     times a constant. All other constraints are general.
 
     Attributes
@@ -91,8 +92,8 @@ class Order(NamedTuple):
 
     def sides(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Convert limits of a problem's constraints to limits of the quadratic program.
-        The results are lower and upper limits (N, m). The quadratic program orders and scales the constraints
-        in another way than the problem.
+        The quadratic program has the same constraints in another order and with another scaling. The results
+        are lower and upper limits (N, m).
         """
         flip, scaled = self.factor < 0, [side[:, self.simple] / self.factor for side in (low, high)]
         first = np.where(flip, *scaled[::-1]), np.where(flip, *scaled)
@@ -192,7 +193,7 @@ class RecedingProgram:
         self._filled = prepared
 
     def solve(self, prepared: Prepared, x: np.ndarray, **options: Any) -> tuple[Plan, Answer]:
-        """Solve the program for the measured state x; return the new plan.
+        """Solve the quadratic program for the measured state x; return the new plan.
         The solution of the quadratic program is returned, too.
         """
         if self._filled is not prepared:

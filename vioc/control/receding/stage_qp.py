@@ -77,8 +77,8 @@ class StageSizes:
 
     @property
     def fields(self) -> list[tuple]:
-        """Fields of the NumPy data type that equals the C struct of a program's data.
-        An array that would be empty has one element.
+        """Fields of the NumPy data type that has the layout of the solver's C struct.
+        The struct contains the data of a quadratic program. An array that would be empty has one element.
         """
         N, n, q, m = self.steps, self.nx, self.nx + self.nu, max(self.rows, 1)
         e, g = max(self.end, 1), max(self.general, 1)
@@ -124,7 +124,7 @@ class Data:
 
     @property
     def steps(self) -> int:
-        """Number N of time steps in the program.
+        """Number N of time steps in the quadratic program.
         It is at most `layout.steps`, the number of steps for which the arrays were created.
         """
         return int(self.memory["steps"])
@@ -135,7 +135,7 @@ class Data:
 
     @property
     def stages(self) -> LinearQuadratic:
-        """Dynamics and costs of the program's stages, without constraints."""
+        """Dynamics and costs of all stages of the quadratic program, without constraints."""
         N = self.steps
         return LinearQuadratic(self.F[:N], self.H[:N], self.H_end, self.g[:N], self.g_end, self.c[:N])
 
@@ -146,8 +146,8 @@ class Data:
         return np.concatenate([np.broadcast_to(entries, (N, *entries.shape)), self.J[:N]], axis=1)
 
     def limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the limits and penalty weights of all constraints.
-        These are lower and upper limits, and linear and quadratic weights of violations.
+        """Return the limits of all constraints, and the weights of their violations.
+        The results are lower and upper limits, and linear and quadratic weights of violations.
 
         Constraints are ordered by stage; those of the end follow.
         """
@@ -226,13 +226,13 @@ class StageQP:
             self._views = _views(layout, self._state)
 
     def prepare(self) -> None:
-        """Do the computations that do not depend on the initial state."""
+        """Do the part of the solution that does not depend on the initial state."""
         self._good = self.native or self._condensed.prepare(self.data)
 
     def solve(
         self, x0: Any, max_iterations: int = ITERATIONS, tolerance: float = TOLERANCE, warm: bool = False
     ) -> Answer:
-        """Return the solution for the initial state x0 (nx,).
+        """Return the solution of the quadratic program for the initial state x0 (nx,).
 
         Parameters
         ----------
@@ -288,8 +288,9 @@ class StageQP:
 
     def _judged(self, found: Answer, size: float) -> Answer:
         """Return the solution with its KKT residual and its status.
+        The argument `size` is the magnitude of the cost without limits.
 
-        `size` is that of `remains`. The status is "infeasible" if the multipliers prove it.
+        The status is "infeasible" if the multipliers prove it.
         """
         found = found._replace(error=remains(self.data, found, size))
         status = found.status
@@ -325,9 +326,9 @@ class StageQP:
 def adjoint(
     d: Data, x: np.ndarray, u: np.ndarray, y: np.ndarray, y_end: np.ndarray, cost: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return costates, and derivatives of the Lagrangian with respect to inputs.
-    Their shapes are (N+1, nx) and (N, nu). y and y_end are multipliers of the constraints of all stages and
-    of the last state.
+    """Return costates and input gradients of a quadratic program's Lagrangian.
+    Their shapes are (N+1, nx) and (N, nu). y and y_end are the multipliers of the constraints of all stages
+    and of the last state.
 
     Without `cost`, the terms of the cost are omitted.
     """
@@ -382,7 +383,7 @@ def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
 
 def remains(d: Data, a: Answer, size: float) -> float:
     """Return the largest relative residual of a solution's optimality conditions.
-    Each residual is divided by the magnitude of the terms in its condition. For the duality gap, this
+    Each residual is divided by the magnitude of the terms in its condition. The unit of the duality gap also
     includes `size`, the magnitude of the cost without limits.
 
     It is the largest of these: violations of constraints and dynamics relative to their terms, stationarity

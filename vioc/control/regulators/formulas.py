@@ -99,8 +99,7 @@ class ObserverFormula(NamedTuple):
 
 
 def formula_of(part: Any) -> Any:
-    """Return the symbolic formula of a law or observer.
-    Return None if it has none.
+    """Return the symbolic formula of a law or observer, or None if it is missing.
 
     None also for derived classes, which may act differently.
     """

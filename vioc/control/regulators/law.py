@@ -33,12 +33,13 @@ class Law:
 
     def formula(self) -> LawFormula | None:
         """Return the law as symbolic expressions for fast simulation.
-        Return None if it has no such form.
+        Return None if the law has no symbolic form.
         """
         return None
 
     def rollout(self, x0: Any, steps: int, *, k0: int = 0) -> Trajectory:
-        """Simulate the closed loop of this law and its own map from x0 (nx,).
+        """Simulate the feedback law with the map for which it was designed.
+        The closed loop starts from the state x0 (nx,).
 
         Raises
         ------
@@ -103,7 +104,7 @@ class StateLaw(Law):
 
     @property
     def x(self) -> np.ndarray | None:
-        """Last reference state (nx,) if the law holds its last gain forever, else None."""
+        """Last reference state (nx,) if the law keeps its last gain forever, else None."""
         return self.X[-1] if self.after == "holds" else None
 
     def formula(self) -> LawFormula:

@@ -253,7 +253,9 @@ class Regulator:
         return StateLaw(self.map, X, U, K, "holds", run.k0)
 
     def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot the gains of named states over time, by default of all; return the axes."""
+        """Plot the gains of named states over time, and return the axes.
+        Without names, the gains of all states are plotted.
+        """
         return plots().plot_gains(self, *names, ax=ax)
 
     def __repr__(self) -> str:

@@ -393,8 +393,9 @@ class _Loops:
 
 
 def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pseudo-inverse of a Hessian `metric`, and the roots of its diagonal.
-    The Hessian is scaled to a unit diagonal by these roots, inverted and scaled back.
+    """Return the pseudo-inverse of a Hessian, and the square roots of its diagonal.
+    The argument `metric` is the Hessian. It is scaled to a unit diagonal by these square roots, inverted and
+    scaled back.
 
     Without scaling, gains of momenta would be negligible beside those of angles, and would not change.
     """
@@ -405,7 +406,9 @@ def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def lyapunov(F: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """Solve Lyapunov equations X = F X F' + Q for stable F (S, n, n), by doubling."""
+    """Return the solutions X of S Lyapunov equations X = F X F' + Q.
+    The matrices F (S, n, n) must be stable.
+    """
     X = Q
     for _ in range(DOUBLINGS):
         more = F @ X @ np.swapaxes(F, 1, 2)

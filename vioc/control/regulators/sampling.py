@@ -40,7 +40,9 @@ AGAIN = 16  # samples computed in one call after a sample that was computed sepa
 
 
 class PerfectObserver:
-    """Observer that returns the exact state, for a closed loop without an observer."""
+    """Observer that returns the exact state.
+    It is used in closed loops that have no other observer.
+    """
 
     def start(self, x: np.ndarray, P: Any = None) -> Estimate:
         return Estimate(x)
@@ -272,8 +274,8 @@ class Sampler:
 
     def _program(self, carries: list[int], numbers: list[int]) -> Program:
         """Return the program that simulates one sample of the closed loop.
-        The argument `carries` has the sizes of the vectors that are passed from sample to sample, `numbers`
-        those of the data of law and observer, such as gains.
+        The argument `carries` has the sizes of the vectors that are passed from sample to sample. The
+        argument `numbers` has the sizes of the data of law and observer, such as gains.
 
         The plant's map stores it, and closed loops with equal formulas share it.
         """
@@ -354,9 +356,9 @@ class Sampler:
 
 
 def _repeated(rows: Callable[[int, int], np.ndarray], samples: np.ndarray) -> np.ndarray:
-    """Return the gains and other data of a law or observer at given samples (n,).
-    The result has a row for each entry of `samples`, in which a sample may be repeated. Data that are
-    constant are returned as one vector (m,).
+    """Return gains, or other data of a law or observer, at the samples (n,).
+    The function `rows` returns the data of consecutive samples. The result has a row for each entry of
+    `samples`, in which a sample may be repeated. Constant data are returned as one vector (m,).
     """
     first, count = int(samples[0]), int(samples[-1] - samples[0]) + 1
     numbers = rows(first, count)

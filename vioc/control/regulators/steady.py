@@ -1,5 +1,5 @@
 """Gains of steady linear-quadratic regulators and filters at an equilibrium.
-If no such gain exists, the error names the modes that prevent it.
+If no such gain exists, the error message names the modes that prevent it.
 
 Modes may be disregarded by name. Maths: docs/maths/feedback.md#what-is-disregarded.
 """
@@ -225,9 +225,9 @@ def _left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrices E and Y that relate coordinates z of a system to reduced ones.
+    """Return matrices E and Y that relate a system's coordinates z to reduced ones y.
     The reduced coordinates y = Y z omit the disregarded modes, which inputs cannot move and which do not
-    settle. Without motion in these modes, z = E y.
+    decay. Without motion in these modes, z = E y.
 
     E (n, n - m) and Y (n - m, n) obey z = E y + X a, where a are the amplitudes of the m disregarded modes. X
     spans an invariant subspace, A X = X F: the motion of the mechanism in these modes, which feedback on y
@@ -274,9 +274,9 @@ def unseen_left_out(
     names: Sequence[str],
     T: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return bases E and X of a system's state space.
-    X spans the modes that do not settle and do not appear in the outputs C z.
-    E spans the orthogonal complement of X.
+    """Return bases E and X of two complementary subspaces of a system's states z.
+    X spans the modes that do not decay and have no effect on the outputs C z. E spans the orthogonal
+    complement of X.
 
     The modes X (n, m) obey A X = X F and C X = 0 with C (p, n). Both bases are orthonormal. The quantities
     with Jacobian `named` must move with X.
@@ -300,9 +300,9 @@ def check_named(
     words: Words,
     what: str,
 ) -> None:
-    """Raise an error unless named quantities determine motion in disregarded modes.
-    Each quantity must change in at least one of these modes, and all quantities together must determine the
-    motion in them. C (p, n) is the Jacobian of the quantities; the columns of X span the modes.
+    """Raise an error unless named quantities determine the amplitudes of given modes.
+    Each quantity must change in at least one of the modes, and all quantities together must determine the
+    amplitudes of all modes. C (p, n) is the Jacobian of the quantities; the columns of X span the modes.
     """
     shown = C @ X / np.linalg.norm(X, axis=0)
     shown /= np.maximum(np.linalg.norm(C, axis=1, keepdims=True), np.finfo(float).tiny)

@@ -406,9 +406,9 @@ class _Basis:
 
     def products(self, S: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Return the matrix of tr(E_p S E_q Z) for all pairs of basis matrices E_p, E_q.
-        E_p is the derivative of the block-diagonal matrix of diag(mu) and L with respect to entry p of the
-        vector of all multipliers. The vector mu and the matrix L are the multipliers of limits on variances
-        and on the final covariance. S and Z are (rows + n, rows + n).
+        Let M be the block-diagonal matrix of diag(mu) and L. The vector mu and the matrix L are the
+        multipliers of limits on variances and on the final covariance. E_p is the derivative of M with
+        respect to entry p of the vector of all multipliers. S and Z are matrices of the shape of M.
         """
         r = self.rows
         H = np.zeros((self.size, self.size))

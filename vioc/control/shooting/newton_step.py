@@ -38,6 +38,8 @@ class Newton:
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None = None
     ) -> NewtonDirection:
         """Return the Newton direction for given defects and constraint residuals.
+        The defects are `gaps`, and the residuals are r. The argument `bent` is added to the gradient of the
+        cost.
 
         It uses the last factors. `bent`, (N, q) and (ndx,), is added to the cost's gradient.
         """

@@ -86,7 +86,7 @@ class ShootingProblem(ABC):
     def _order(
         self, stages: Stages, X: np.ndarray, U: np.ndarray, duals: Any, iterations: int
     ) -> Iterator[SearchStart]:
-        """Yield the starting points of successive searches until one search converges."""
+        """Yield starting points for successive searches, until one search converges."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class ShootingProblem(ABC):
         return Stages(self.unknowns.map, cost, rows, k0, self.lengths[first : first + steps])
 
     def _sizes(self, X: np.ndarray, U: np.ndarray, constants: np.ndarray) -> Sizes:
-        """Return typical sizes of the problem's states and inputs.
+        """Return typical magnitudes of the problem's states and inputs.
         They follow from the guess X, U, and from the end states and limits of the problem.
         """
         u, told = self.unknowns, dict[str, Any]()
@@ -306,9 +306,9 @@ class ShootingProblem(ABC):
         return X, np.array(U, float), constants
 
     def _begun(self, level: Level, start: SearchStart) -> tuple[Interior, str]:
-        """Return a search that starts from the guess, and a text.
-        If a step of the guess cannot be computed, the search starts from a constant state, and the text says
-        so. Otherwise the text is empty.
+        """Return a search that starts from the guess, and an empty message.
+        If a step of the guess cannot be computed, the search starts from a constant state instead, and the
+        message says so.
         """
         _, X, U, duals, said, _ = start
         try:
@@ -435,7 +435,7 @@ def _residual(tried: tuple[Interior, str]) -> float:
 
 
 def _from(cost: Cost, k0: int, steps: int) -> Cost:
-    """Return the same cost with its references shifted to begin at sample k0."""
+    """Return a cost whose references at sample k are those of `cost` at k0 + k."""
     at = k0 + np.arange(steps + 1)
     rows = [r[np.minimum(at, len(r) - 1)] for r in cost.references]
     return cost.with_references(*rows) if rows else cost

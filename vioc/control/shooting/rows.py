@@ -1,5 +1,6 @@
 """Constraints of a problem as lower <= h <= upper, with exact derivatives.
-Each constraint is divided by its scale: half the range, or the magnitude of a one-sided limit.
+Each constraint is divided by its scale: half the distance between its limits, or a typical magnitude if only
+one limit is finite or both are equal.
 
 The generated functions evaluate unscaled constraints, so other limits need no other code.
 """
@@ -86,7 +87,7 @@ class RowPlaces:
 
     @property
     def samples(self) -> slice:
-        """Slice of the steps at which the constraint holds."""
+        """Slice of the steps at which the constraint is imposed."""
         return slice(1) if self.constraint.where == "start" else slice(None)
 
 
@@ -162,7 +163,7 @@ class ConstraintRows:
         return len(self.lower)
 
     def window(self, first: int, steps: int) -> ConstraintRows:
-        """Return the constraints in a window of steps, and those at the end of the window.
+        """Return the constraints in a window of steps, and those on the last state.
 
         The window has `steps` steps, from step `first` on. Its first state is given, so limits of that state
         alone are omitted.
@@ -185,7 +186,7 @@ class ConstraintRows:
         return again
 
     def sized(self, X: np.ndarray, U: np.ndarray, sizes: Sizes) -> ConstraintRows:
-        """Return these constraints, scaled by typical sizes of their quantities.
+        """Return these constraints, scaled by typical magnitudes of their quantities.
 
         This concerns one-sided limits and equations. For a quantity without a known unit, the size is its
         change along the curve when states and inputs change by their sizes.
@@ -225,7 +226,7 @@ class ConstraintRows:
 
     @cached_property
     def scales(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scales of the constraints of a step (m,) and of the end (m_end,)."""
+        """Scales of the constraints at a step (m,) and on the last state (m_end,)."""
         path, end = np.ones(self.m), np.ones(self.m_end)
         for p in self.places:
             if p.at_steps is not None:
@@ -272,7 +273,7 @@ class ConstraintRows:
 
     @cached_property
     def _first(self) -> tuple[Any, Any]:
-        """Two CasADi functions: Jacobians of the constraints of a step and of the end.
+        """CasADi functions of the constraint Jacobians at a step and on the last state.
 
         The Jacobians are by (error of x, u, multipliers) at steps and by the error of x at the end. A
         constant one is an array instead of a function.
@@ -321,7 +322,7 @@ class ConstraintRows:
         return np.concatenate([at_steps, at_end])
 
     def jacobians(self, curve: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scaled constraint Jacobians at all steps and at the end.
+        """Return the scaled constraint Jacobians at all steps and on the last state.
 
         Those at steps, (N, m, ndx + nu), are by (error of x, u), those at the end, (m_end, ndx), by the
         error of x.
@@ -387,7 +388,7 @@ class ConstraintRows:
 
     def each(self, values: np.ndarray) -> dict[str, np.ndarray]:
         """Split an array over all constraints and steps into a dict by constraint name.
-        Each value in the dict is an array over the samples at which the constraint holds.
+        Each value in the dict is an array over the samples at which the constraint is imposed.
         """
         n = self.steps
         path, end = values[: n * self.m].reshape(n, self.m), values[n * self.m :]
@@ -448,7 +449,8 @@ class ConstraintRows:
         return np.clip(np.concatenate([path.ravel(), end]), -least, most)
 
     def violations(self, curve: Trajectory, tolerance: float) -> list[Violation]:
-        """Return the samples that violate their limits, the worst first.
+        """Return all violations of constraints at single samples, the largest first.
+        Violations within the tolerance are omitted.
 
         A violation counts if it is more than `tolerance` times the scale of the constraint.
         """

@@ -1,4 +1,4 @@
-"""Values and derivatives of cost, map and constraints along states and inputs."""
+"""Cost, map and constraints with derivatives, along curves of states and inputs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Point:
         return bool(self.gaps.any())
 
     def closed(self) -> Point:
-        """Return the same point, with defects that are only rounding errors set to 0.
+        """Return this curve, with defects that are only rounding errors set to 0.
 
         Rollouts of another backend or process have defects of at most `ROUNDING`.
         """
@@ -138,7 +138,8 @@ class Stages:
         self.follows = True
 
     def at(self, X: np.ndarray, U: np.ndarray) -> Point | None:
-        """Evaluate a curve of states and inputs; return None if a step does not exist.
+        """Return a curve of states and inputs with its defects, cost and constraints.
+        Return None if a step of the map does not exist.
 
         None is also returned if the cost or a constraint has no finite value. `trouble` then holds the
         error, if there is one.
@@ -238,9 +239,9 @@ class Stages:
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return J'We, a correction of the cost's gradient for errors e of predictions.
-        The nonlinear residuals of the cost are predicted linearly. e is the actual minus the predicted
-        residual, J the Jacobian and W the weight of the residuals.
+        """Return J'We, a correction of the cost's gradient for wrong predictions.
+        The nonlinear residuals of the cost are predicted linearly. The vector e is the actual minus the
+        predicted residual. J is the Jacobian and W is the weight of the residuals.
 
         The step is in scaled units; `Cost.beyond` documents the arguments.
         """
@@ -248,7 +249,8 @@ class Stages:
         return None if found is None else (found[0] * self.of_both, found[1] * self.of_states)
 
     def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray, near: float = np.inf) -> Point | None:
-        """Roll out the trajectory that follows a curve under feedback, and evaluate it.
+        """Return the trajectory that follows a curve of states and inputs under feedback.
+        The result includes the cost and the constraint values of the trajectory.
 
         Returns None if there is none, or if it leaves the curve by more than `near`.
         """

@@ -1,4 +1,4 @@
-"""Free initial states, durations and parameters of a problem.
+"""Initial state, duration and parameters of a problem, if they are free.
 
 Duration and parameters are constants of the motion: states of an `ExtendedMap` with free initial values. A
 period compares the last state with a constant that equals the first one. All of them are thus directions of
@@ -28,7 +28,8 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Unknowns:
-    """Free initial states, duration and parameters of a problem over N steps.
+    """Free quantities of a problem: first state, duration and parameters.
+    Free quantities are variables of the optimization. The problem has N steps.
 
     Parameters
     ----------
@@ -136,18 +137,18 @@ class Unknowns:
         return self._extended.constants if self._extended else ()
 
     def _place(self, name: str) -> int:
-        """Return the index of a free constant, such as the duration.
-        The index is that in the error of the extended state, which has the map's state and all free
-        constants.
+        """Return the index of a free constant, such as the duration, in a state change.
+        The state change is a tangent vector of the extended state, which consists of the state of the map and
+        all free constants.
         """
         return self.f.ndx + self._constants.index(name)
 
     # -- the problem on the map with constants --------------------------------------------------
 
     def rows(self, constraints: list[PathConstraint]) -> list[PathConstraint]:
-        """Return all constraints, for the map whose states include free constants.
-        The constants are the duration and parameters. To the given constraints, the method adds conditions on
-        the first state, the duration, the parameters and the periodic states.
+        """Return all constraints of a problem, with free constants as states of the map.
+        These constants are the duration and parameters. The result contains the given `constraints` and the
+        conditions on the first state, the duration, the parameters and the periodic states.
         """
         g = self._extended
         found = [*constraints, *self._rows]
@@ -245,7 +246,9 @@ class Unknowns:
         return np.hstack([X, np.tile(constants, (len(X), 1))])
 
     def run(self, curve: Trajectory) -> Trajectory:
-        """Remove the free constants from the states of a curve, for the user's map."""
+        """Return a curve without the free constants in its states, for the user's map.
+        Free constants, such as the duration, are states in the given `curve`.
+        """
         return self._extended.inner_trajectory(curve) if self._extended else curve
 
 
@@ -274,11 +277,10 @@ def _inside(value: Any, what: str, near: float, nearest: bool = False) -> float:
 
 def _weighed(s: Squares, weight: ca.SX, by: ca.SX, constants: ca.SX) -> Squares:
     """Multiply a sum of squared residuals by a weight; the result has the same form.
-    The terms that do not depend on the variables `by` get residuals that are functions of the problem's free
-    `constants` alone.
+    Terms of the sum that do not depend on the variables `by` are also written as squared residuals. They
+    depend only on the free `constants` of the problem, such as its duration.
 
-    Residuals are multiplied by its root. Terms independent of `by` have residuals of constants of the motion
-    alone.
+    Residuals are multiplied by the square root of the weight.
     """
     own = Squares.of(Squares.without(s.value, by), constants)
     whole = replace(s + own, value=s.value)

@@ -169,8 +169,8 @@ class Recursion:
 
     def _softened(self, k: int, P: np.ndarray, one: np.ndarray) -> np.ndarray:
         """Return the cost-to-go matrix T = P (I + D P)^-1 under regularized dynamics.
-        It replaces the cost-to-go matrix P.
-        D is diagonal: delta for regularized states, 0 for rigid ones. `one` is an identity matrix.
+        P is the cost-to-go matrix without regularization. The diagonal matrix D has the entries delta for
+        regularized states and 0 for all others. `one` is an identity matrix.
         """
         e, soft = len(one), self._soft
         S = one + soft * P[:e, :e]
@@ -185,7 +185,7 @@ class Recursion:
 
     def linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray]:
         """Return the linear terms of the cost to go and of the feedback law.
-        They are p (N+1, n) of 1/2 x'P x + p'x, and d (N, m) of u = -K x - d.
+        They are p (N+1, n) in the cost to go 1/2 x'P x + p'x, and d (N, m) in the feedback law u = -K x - d.
 
         They use the last factors and hold for delta = 0.
         """
@@ -261,7 +261,8 @@ class Recursion:
 
     def _forward(self, s, d, gaps, x, u, p) -> None:
         """Write the optimal states, inputs and costates into x, u and p, forward in time.
-        s and d are the results of `_linear`, gaps the constants c of the dynamics, and x[0] is given.
+        The arguments s and d are the results of `_linear`, and gaps are the constants c of the dynamics. The
+        first state x[0] is given.
         """
         n, e, (free, along) = self.n, self._elastic, self._closed
         moved = gaps - _times(self._F[:, :, n:], d)
