@@ -98,8 +98,8 @@ class StepFunctions(NamedTuple):
 
 
 class ChordRule(VariationalRule):
-    """Equations of a variational step that are solved for the next configuration alone.
-    The constraint impulses are eliminated, since they enter linearly.
+    """Equations of a variational step whose only unknown is the next configuration.
+    The constraint impulses are eliminated. This is possible because the equations are linear in them.
     """
 
     @abstractmethod
@@ -160,9 +160,9 @@ class ChordSolver:
     def rescued(
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve a step by continuation; return the next state and multipliers.
-        The continuation parameter is the step length. If the usual solver has already increased the step
-        length and failed at a fraction of it, the continuation starts from the last root of this solver.
+        """Solve a step by continuation in its length; return next state and multipliers.
+        The CasADi function `kernel`, which has failed before, contains a faster continuation. Without
+        constraints, this method starts at the last root that the faster continuation has found, if any.
         Otherwise, and always with constraints, it starts at length 0. Further arguments `more` are passed to
         `StepEquations`.
         """
@@ -219,9 +219,9 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
-    """Return two CasADi functions for a simplified Newton (chord) iteration, and a bound.
-    The first function factorizes the Newton matrix, the second computes one correction. The bound is the
-    largest accepted ratio of the norms of successive corrections.
+    """Return two CasADi functions for a simplified Newton (chord) iteration.
+    The first function factorizes the Newton matrix, the second computes one correction. The third result is a
+    number: the largest accepted ratio of the norms of successive corrections.
 
     The unknown y is the configuration q divided by its natural size + |q_k|. The iteration returns the
     negative correction of y.
@@ -289,8 +289,9 @@ def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) ->
 def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
     """Return infinity if Euler angles may become singular during a step, else 0.
     Three Euler angles are singular where the axes of the first and the last angle coincide. D is the
-    factorized Newton matrix at the initial guess of the configuration at the step's end; `way` (nd,) is the
-    displacement of the dynamic variables from the last known configuration to this guess.
+    factorized Newton matrix at the initial guess of the configuration at the step's end. `way` (nd,) is the
+    displacement of the dynamic variables to this guess, from the start of the step or from the last root of a
+    continuation.
 
     At the pole of three Euler angles the first and the last angle turn about one axis. The determinant
     touches zero there and is positive on both sides, so neither its sign nor the corrections show a pole on
@@ -326,10 +327,10 @@ def independent(
 
 def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
     """Limit the correction of a simplified Newton (chord) iteration.
-    The argument g is the correction, and `memory` stores the norm of the previous correction. If the norm of
-    g exceeds both `rounding` and `most` times the previous norm, the iteration has failed. The results are a
-    vector and the norm of the correction. The vector has the correction, then the old value of `memory` minus
-    the new value. If the iteration has failed, the correction in it is zero and the norm is infinite.
+    The iteration has failed if the norm of its correction g exceeds both `rounding` and `most` times the norm
+    of the previous correction, which `memory` stores. The first result is a vector: the correction, which is
+    zero after a failure, and the old minus the new value of `memory`. The second result is the norm of the
+    correction, which is infinite after a failure.
 
     The memory is scaled by `TINY`, and 0 at first. It becomes negative where the iteration ends in this way.
     A correction that is not a number ends the iteration, too.
@@ -342,10 +343,10 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
 
 
 def memory_at_first(suspect: Any) -> Any:
-    """Return the initial value of the memory of a simplified Newton (chord) iteration.
-    The memory is an argument of `contracting`; it stores the norm of the last correction. If `suspect` is
-    positive, which means that a test of the Newton matrix failed, the returned value is negative and makes
-    `contracting` stop the iteration at once.
+    """Return the initial value of the argument `memory` of the function `contracting`.
+    This argument stores the norm of the last correction of a simplified Newton (chord) iteration. If
+    `suspect` is positive, a test of the Newton matrix has failed. The returned value is then negative, so
+    that `contracting` stops the iteration at once.
     """
     return ca.if_else(suspect > 0, -TINY, 0.0)
 

@@ -142,8 +142,8 @@ class MidpointVI(MechanicalMap):
     def _contradiction(self) -> ca.Function:
         """CasADi function that detects a contradiction between redundant constraints.
         Its arguments are (q, parameters). The result is infinite if a redundant constraint is violated by
-        more than rounding errors, or if the gradient of another constraint is zero up to rounding errors;
-        else it is 0.
+        more than rounding errors, or if the gradient of a constraint that is not redundant is zero up to
+        rounding errors; else it is 0.
         """
         q, theta, names = ca.SX.sym("q", self.nq), self.symbols.parameters, self.system.constraint_names
         out, kept = (

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 class CoordinateBalance(NamedTuple):
-    """Known terms of the equations of a step with contact.
-    They are evaluated at a mean velocity of the step. The impulses of constraints and contacts, which are
-    unknown, are not included.
+    """Terms of the equations of a step with contact, without the unknown impulses.
+    The unknown impulses are those of constraints and contacts. The terms are evaluated at a mean velocity of
+    the step.
 
     Attributes
     ----------
@@ -70,9 +70,9 @@ class CoordinateBalance(NamedTuple):
 def balance(
     f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any, places: Any = NOWHERE
 ) -> CoordinateBalance:
-    """Return the known terms of the equations of a step with contact, as expressions.
-    They are evaluated at state x and mean velocity V of the step. The impulses of constraints and contacts,
-    which are unknown, are not included.
+    """Return the equations of a step with contact, without the unknown impulses.
+    The unknown impulses are those of constraints and contacts. The terms of the equations are expressions,
+    evaluated at state x and mean velocity V of the step.
     """
     nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
     q0, p, rho, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, nf), part(u, 0, nf)

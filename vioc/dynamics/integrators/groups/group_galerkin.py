@@ -81,14 +81,16 @@ class GalerkinStep:
     @property
     def _unknowns(self) -> int:
         """Number of unknowns of a step with several stages.
-        The unknowns are the rates at all stages, and the multipliers at all stages but the last.
+        The unknowns are the rates of the configuration at all stages, and the multipliers at all stages but
+        the last.
         """
         return self.rule.stages * self.space.nd + (self.rule.stages - 1) * self.f.nm
 
     @cached_property
     def _iterate(self) -> ca.Function:
         """CasADi function that computes one iteration of the solver of a step.
-        The unknowns of the iteration are the rates and the multipliers at the stages of the step.
+        The unknowns of the iteration are the rates of the configuration and the multipliers at the stages of
+        the step.
 
         (z, x, u, t, dt, parameters, factors) -> new z, (x_next, z), error. z is V_1 to V_s and lambda_1 to
         lambda_s-1; the error is the correction of increments. x_next belongs to the given z, so that its
@@ -129,9 +131,9 @@ class GalerkinStep:
 
     def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
         """Return the corrections of one iteration of a step with s stages.
-        The corrections are those of the rates (nd, s) and of the multipliers (nm, s - 1). The argument `left`
-        is the residual of the momentum equations, h is that of the constraints, and `factors` is the
-        factorized mass matrix.
+        They are corrections of the rates (nd, s) of the configuration and of the multipliers (nm, s - 1). The
+        argument `left` is the residual of the momentum equations, h is the residual of the constraints, and
+        `factors` is the factorized mass matrix.
 
         Multipliers are eliminated by equation (GA 12) of docs/maths/galerkin.md.
         """
@@ -151,7 +153,10 @@ class GalerkinStep:
         return ca.horzcat(*by), y @ ca.DM(apart).T / dt
 
     def residual(self) -> None:
-        """Return None, because the residual of a step also depends on the rates at its stages."""
+        """Return None, because the residual is not a function of the two states alone.
+        The equations of a step with several stages contain further unknowns: the rates of the configuration
+        at the stages.
+        """
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
         """Return the CasADi function that solves one step, or None if `robust` is True.

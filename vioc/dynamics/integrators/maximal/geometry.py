@@ -131,10 +131,9 @@ class Geometry:
         return data[-1] if self.cone.friction else None
 
     def _law(self) -> tuple[list, list, list, Any, Any]:
-        """Return the change of a contact's variables in a Newton step, as an expression.
-        It depends on the changes of the gap velocity and the slip velocity. The results are the arguments,
-        two lists of Jacobians of gap and slip, the change dy of the variables, and the symbols dw of the
-        changes of these velocities.
+        """Return an expression of the change dy of a contact's variables in a Newton step.
+        It depends on the changes dw of the gap velocity and the slip velocity. The results are a list of the
+        other symbols in the expression, two lists of Jacobians of gap and slip, dy, and the symbols dw.
 
         Returned are the arguments, the Jacobians J and K, the change dy of the variables, and the change dw
         of these velocities.
@@ -208,9 +207,10 @@ class Geometry:
 
 
 def opened(s: Any, smoothing: Any, stride: Any) -> Any:
-    """Return the largest speed at which a gap may close at the end of a step.
-    The argument s is the gap divided by the step length. The argument `stride` is the unit of the gap, 1 rad
-    or the characteristic length of the mechanism, divided by the step length.
+    """Return the largest speed at which the contact law lets a gap close.
+    It is the speed at the end of a step. The argument s is the gap divided by the step length, `smoothing`
+    (m^2/s^2) is that of the contact. The argument `stride` is the unit of the gap, 1 rad or the
+    characteristic length of the mechanism, divided by the step length.
 
     At rest the first term alone balances the contact forces; the second makes open gaps inactive.
     """

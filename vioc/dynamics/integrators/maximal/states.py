@@ -101,7 +101,8 @@ class States:
     @cached_property
     def _tangent(self) -> Evaluator:
         """Evaluator of the velocities at the end of a step, which satisfy the constraints.
-        Its arguments and results are (poses, twists, u, dt, parameters) -> velocities; dt may be 0.
+        Its arguments and results are (poses, twists, u, dt, parameters) -> velocities. The bodies have moved
+        by the twists for the time dt to the poses. If dt is 0, forces have no effect on the velocities.
 
         The joints determine the velocities of bodies about axes without inertia.
         """
