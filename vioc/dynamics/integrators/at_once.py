@@ -52,7 +52,7 @@ class AtOnce:
         """Compute the Jacobians of N steps and write them into the arrays A and B.
         A (N, 2n, 2n) gets the derivatives of the next states with respect to the states, B (N, 2n, nu) those
         with respect to the inputs; h (N,) are the step lengths. The products of `left` and the transposed
-        `right` are second derivatives of the discrete Lagrangian without potentials other than gravity;
+        `right` are second derivatives of the kinetic energy and gravity terms in the discrete Lagrangian;
         `terms` are derivatives of forces and other potentials. The method returns the derivatives (N, n, n)
         of the next momenta with respect to the next configurations, or None if the equations of a step are
         nearly singular.
@@ -95,9 +95,9 @@ class AtOnce:
         """Compute second derivatives of N steps, contracted with covectors.
         The results are written to the arrays xx (N, 2n, 2n), xu (N, 2n, nu) and uu (N, nu, nu), for state x
         and input u; they include kinetic energy and gravity only. The products of `left` and the transposed
-        `right` are third derivatives of the discrete Lagrangian, of which one is along a direction computed
-        from the covectors. A (N, 2n, 2n) is the Jacobian of the next states with respect to the states; h
-        (N,) are the step lengths.
+        `right` are directional derivatives of second derivatives of the discrete Lagrangian; the directions
+        have been computed from the covectors. A (N, 2n, 2n) is the Jacobian of the next states with respect
+        to the states; h (N,) are the step lengths.
 
         Parameters
         ----------

@@ -72,7 +72,8 @@ class ChordParts(StepParts):
 
 class StepFunctions(NamedTuple):
     """CasADi functions with which one step is solved.
-    They compute the first guess, factorize the Newton matrix, compute one correction and test the result.
+    They compute the first guess of the next configuration, factorize the Newton matrix, compute one
+    correction, and test the solution.
 
     Attributes
     ----------
@@ -133,9 +134,10 @@ class ChordSolver:
 
     @cached_property
     def _robust(self) -> ca.Function | None:
-        """Solver with the exact Newton matrix, for steps that the usual solver rejects.
-        Both solvers accept a root only if a test proves that it is on the branch of roots that starts at the
-        present state. The value is None if the usual solver already has the exact matrix.
+        """Solver with the exact Newton matrix, or None.
+        It is used for steps that the method `kernel`, with an approximate matrix, rejects. Both solvers
+        accept a root only if a test proves that it is on the branch of roots that starts at the present
+        state. The value is None if `kernel` already has the exact matrix.
         """
         return None if self._inverse is None else self._checked(solved_step(self.rule))
 
@@ -150,7 +152,8 @@ class ChordSolver:
     @cached_property
     def step_functions(self) -> StepFunctions:
         """CasADi functions with which one step is solved.
-        They compute the first guess, factorize the Newton matrix, compute one correction and test the result.
+        They compute the first guess of the next configuration, factorize the Newton matrix, compute one
+        correction, and test the solution.
         """
         return step_functions(self.rule, self._inverse, self._check)
 
@@ -271,9 +274,9 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
 
 def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) -> ca.SX:
     """Return 0 if all pivots of a step's Newton matrix have the expected signs.
-    Otherwise, return infinity. The expected signs are those for short steps. The argument `factored` is the
-    factorized Newton matrix, `J0` is the constraint Jacobian at the start of the step, dt is the step length,
-    and `masses` are typical masses of the dynamic variables.
+    Otherwise, return infinity. The expected signs are those at very small step lengths. The argument
+    `factored` is the factorized Newton matrix, `J0` is the constraint Jacobian at the start of the step, dt
+    is the step length, and `masses` are typical masses of the dynamic variables.
 
     The right signs are those of short steps: -dt D is then the mass matrix and S/-dt is Dh M^-1 Dh', so both
     have positive pivots (dt is negative in some stages of compositions). After a change of sign the

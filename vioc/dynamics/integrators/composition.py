@@ -184,8 +184,9 @@ class Composition(KernelMap, MapAround):
 
     def _rescued_stages(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """Solve the stages of a composed step one after another.
-        Each stage is a step of the composed map, which uses its slower, robust solvers if its usual solver
-        fails. The results are the states (s, nx) at the ends of the s stages, and the multipliers (s, nm).
+        Each stage is a step of the composed map. If the usual solver of this map fails, its slower, robust
+        solvers are used. The results are the states (s, nx) at the ends of the s stages, and the multipliers
+        (s, nm).
         """
         states, impulses, now = [], [], x
         for i, (gamma, start) in enumerate(zip(self.coefficients, self._stage_starts, strict=False)):

@@ -171,7 +171,7 @@ def _singular_linearization(
     f: MechanicalMap, saddle: np.ndarray, k: int, amplification: float, cause: str
 ) -> StepError:
     """Return the error for a step whose equations cannot be differentiated.
-    The text of the error names the matrix that is singular.
+    The text of the error names the singular matrix, or says that derivatives are not finite.
 
     A singular constraint also makes dq/dp large or not a number, so the error names the Newton matrix M_k+1
     only if M_k+1 is singular without constraints.

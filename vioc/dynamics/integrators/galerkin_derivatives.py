@@ -307,7 +307,7 @@ class GalerkinDerivatives:
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of N steps, contracted with covectors.
         They are the Hessians of Z . x_k+1 + zeta . multipliers for each step, with respect to state, input
-        and parameters.
+        and parameters. Z and zeta are the covectors, one row for each step.
 
         It is the Hessian of o, contracted with the adjoint's weights, along y_s (GA 9).
         """

@@ -170,8 +170,7 @@ class MechanicalMap(KernelMap):
 
     def consistent_configuration(self, guess: Any, fixed: Sequence[str] = ()) -> ConstraintReport:
         """Find a configuration near a guess that satisfies the constraints.
-        The method calls `vioc.consistent_configuration` for the system, with the map's values of the
-        parameters.
+        The method calls `vioc.consistent_configuration` for the system, with the parameter values of the map.
         """
         return consistent_configuration(self.whole, guess, fixed=fixed, **self.parameters)
 

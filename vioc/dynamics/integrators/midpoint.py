@@ -186,9 +186,9 @@ class MidpointVI(MechanicalMap):
         return PASSING
 
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve a step whose root the usual solver cannot certify.
-        A certified root is proven to be the physical solution. The results are the next state and the
-        multipliers.
+        """Solve a step by continuation after the CasADi solver has failed.
+        That solver has found no root that is certified, which means proven to be the physical solution. The
+        results are the next state and the multipliers.
 
         `Driver` tries these solvers in turn and accepts the first error within the tolerance:
 

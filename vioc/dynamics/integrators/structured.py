@@ -168,7 +168,7 @@ class StructuredLinearization:
         return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
-        """Return derivatives of the step equations that CasADi computes.
+        """Return the derivatives of the step equations that CasADi computes.
         The step equations are the momentum balance and the equation of the next momentum. The derivatives
         with respect to q_k and q_k+1 are those of forces and of potentials except gravity; there are none if
         `_has_terms` is False. The derivatives with respect to the parameters include all terms.
@@ -437,9 +437,9 @@ class StructuredLinearization:
 
     def _add_forces(self, A, B, C, D, args: list[np.ndarray], minus: np.ndarray, plus: np.ndarray) -> None:
         """Write the derivatives with respect to force inputs into the arrays B and D.
-        B is the Jacobian of the next state with respect to the input, D is the Jacobian of the multipliers
-        with respect to the input. They are computed from A and C, the Jacobians of the next state and of the
-        multipliers with respect to the state.
+        B is the Jacobian of the next state with respect to the input, and D that of the multipliers. The
+        derivatives are computed from A and C, the Jacobians of the next state and of the multipliers with
+        respect to the state.
         """
         f, F_u, picked = self.f, self._constant_F_u, self._picked
         p, nf = slice(f.nq, f.nq + f.nd), len(f.system.inputs)

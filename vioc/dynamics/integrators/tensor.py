@@ -37,7 +37,7 @@ class Tensor:
 
     @cached_property
     def _tree(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Positions of third derivatives of the kinetic energy in Hessians, as indices.
+        """Indices of third derivatives of the kinetic energy, and their positions in Hessians.
         The Hessians are those of the equations of a step.
 
         For each kind of matrix there are target positions in the flattened matrix, and source positions.

@@ -428,7 +428,7 @@ def _still(item: Any, name: str) -> Any:
 
 
 class BounceProgram(StepByStep):
-    """Object that computes rollouts with restitution, up to the first possible impact.
+    """Object that computes rollouts of a map whose contacts have restitution.
     A rollout ends before the first step in which there may be an impact.
     """
 

@@ -103,9 +103,10 @@ class CondensedTouch(NamedTuple):
 
 def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> CondensedTouch:
     """Eliminate a contact's variables y from the Newton system of a step.
-    The result contains the terms that the contact then adds to the system. The contact has the equations
-    `cone`, the gap and slip velocities w, and the friction coefficient mu. J is the Jacobian of gap and slip
-    at the start of the step, and H the gradient of the gap at its end. The barrier parameter is `goal[0]`.
+    The result contains the terms that the contact then adds to the system. The argument `cone` has the
+    contact's equations, w are its gap velocity and slip velocities, and mu is its friction coefficient. J is
+    the Jacobian of gap and slip at the start of the step, and H the gradient of the gap at its end. The
+    barrier parameter is `goal[0]`.
 
     The change of the contact impulse is c - S dw with dw = K dV, for the change dV of the mean velocity. K is
     the Jacobian J of gap and slip with its first row replaced by H; without a gap K is J. Maths:

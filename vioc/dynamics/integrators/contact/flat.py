@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 class FlatTape(Tape):
     """List of instructions that evaluate the equations of a step with contact.
-    The compiled solver executes them. They call CasADi functions of the whole mechanism, not of single
-    bodies.
+    The compiled solver executes the instructions. They call CasADi functions of the whole mechanism, not of
+    single bodies.
     """
 
     def __init__(self, f: ContactVI):

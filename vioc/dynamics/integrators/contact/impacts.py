@@ -188,9 +188,9 @@ class ImpactEnd(End):
 
 class ImpactTape(Tape):
     """List of instructions that evaluate the equations of one stage of an impact.
-    The compiled solver executes them. An impact is computed in three stages: the motion just before the
-    impact, the compression and the restitution. The solver computes the velocities after a stage from the
-    configuration and the momenta before the stage.
+    The compiled solver executes the instructions. An impact is computed in three stages: the motion just
+    before the impact, the compression and the restitution. The solver computes the velocities after a stage
+    from the configuration and the momenta before the stage.
 
     The instructions lead from [q, b, offset, preload, guess] to [V, 0]: configuration, momenta, offsets of
     the gap velocities, given normal impulses and the initial guess of V.

@@ -71,8 +71,8 @@ class Curves:
     @cached_property
     def errors(self) -> ca.Function:
         """CasADi function that computes rotation errors and momenta of a body in a step.
-        The rotation errors are rotation vectors from attitudes that are arguments of the function to the
-        attitudes of the body at the same times. The momenta are angular momenta.
+        A rotation error is the rotation vector from a reference attitude, which is an argument of the
+        function, to the attitude of the body at the same time. The momenta are angular momenta.
 
         Arguments and results are (y, dt, attitudes (4 s + 4,)) -> rotation vectors and momenta (3, s + 1)
         each, at the s points and at the end; y = (rotation vector at the start, pi, rates, torques), (6 + 6

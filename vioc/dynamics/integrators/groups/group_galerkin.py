@@ -48,7 +48,7 @@ class GalerkinStep:
     def _places(self) -> ca.Function:
         """CasADi function that computes the configurations along a step.
         Its arguments and results are (x, V (nd, s), dt) -> configurations at the s quadrature points (nq, s)
-        and at the end (nq,) of the step. V are the rates at the quadrature points.
+        and at the end (nq,) of the step. V are the rates of the configuration at the quadrature points.
         """
         space, rule, s = self.space, self.rule, self.rule.stages
         x, dt, V = ca.SX.sym("x", self.f.nx), ca.SX.sym("dt"), ca.SX.sym("V", space.nd, s)
@@ -64,9 +64,9 @@ class GalerkinStep:
     @cached_property
     def _factors(self) -> ca.Function:
         """CasADi function that factorizes the mass matrix for a step.
-        Its arguments and results are (x, V (nd, s), dt, parameters) -> stacked factors, with the rates V at
-        the s quadrature points. The mass matrix is factorized at these points or, with constraints, only in
-        the middle of the step.
+        Its arguments and results are (x, V (nd, s), dt, parameters) -> stacked factors, with the rates V of
+        the configuration at the s quadrature points. The mass matrix is factorized at these points or, with
+        constraints, only in the middle of the step.
         """
         x, V, dt = self._places.sx_in()
         theta = ca.SX.sym("theta", len(self.f.parameters))
@@ -161,9 +161,9 @@ class GalerkinStep:
     def kernel(self, robust: bool = False) -> ca.Function | None:
         """Return the CasADi function that solves one step, or None if `robust` is True.
         The function is (x, u, t, dt, parameters) -> (next state, multipliers, error of the solution). The
-        initial guess of the rates at the stages extrapolates the rates at the start of the step by the
-        accelerations there; that of the multipliers is their value at the start. The robust solver is the
-        method `rescued`.
+        initial guess of the rates of the configuration at the stages extrapolates these rates from the start
+        of the step, by the accelerations there. The initial guess of the multipliers is their value at the
+        start. The robust solver is the method `rescued`.
         """
         if robust:
             return None

@@ -306,7 +306,7 @@ class GroupStageDerivatives:
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of N steps, contracted with covectors.
         They are the Hessians of Z . x_k+1 + zeta . multipliers for each step, with respect to state, input
-        and parameters.
+        and parameters. Z and zeta are the covectors, one row for each step.
 
         They are sums of the Hessians of points and curves, weighted by the adjoint.
         """

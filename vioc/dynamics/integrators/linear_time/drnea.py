@@ -216,8 +216,8 @@ def momentum(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> Wr
 @vec.inlined
 def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> tuple[Wrench, Wrench]:
     """Return the momentum of a body at the start and at the end of a step.
-    They are dlog_X^T G X / h and dlog_-X^T G X / h, with the twist X of the body in the step, the inertia G
-    and the step length h. The matrix dlog_X is the derivative of the logarithm of SE(3).
+    The two momenta are dlog_X^T G X / h and dlog_-X^T G X / h, with the twist X of the body in the step, the
+    inertia G and the step length h. The matrix dlog_X is the derivative of the logarithm of SE(3) at X.
     """
     P = momentum(mass, moment, inertia, X, h)
     return se3.dlog_transposed(X, P), se3.dlog_transposed(X, P, -1.0)

@@ -234,8 +234,9 @@ class StepGraphs:
 
     def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
         """Return 0 if all pivots of a step's Newton matrix have the expected signs.
-        Otherwise, return infinity. The expected signs are those for short steps. The argument `saddle` is the
-        factorized Newton matrix, and `J0` is the constraint Jacobian at the start of the step.
+        Otherwise, return infinity. The expected signs are those at very small step lengths. The argument
+        `saddle` is the factorized Newton matrix, and `J0` is the constraint Jacobian at the start of the
+        step.
 
         With other signs a determinant may have changed sign between length 0 and dt. For short steps K is
         M(q_k)/dt, and Dh K^-1 Dh' is dt Dh M^-1 Dh'. `J0` is the constraint Jacobian Dh(q_k).

@@ -319,8 +319,9 @@ class Assembly:
         return [f[0] for f in found], [f[1] for f in found]
 
     def worked(self, at: BodyBalance, base: Any) -> Any:
-        """Return the kinetic energy that impulses add, and the bodies' kinetic energy times 2.
-        The impulses are those of constraints and contacts at the start of a step.
+        """Return the kinetic energy that impulses add, and twice the kinetic energy.
+        The impulses are those of constraints and contacts on the bodies at the start of a step. The second
+        result is twice the total kinetic energy of the bodies.
         """
         each = zip(at.V, self.twists(base), at.rest, strict=True)
         return self.on.sum([(self.on.call(self.graph.work, [*own])[0], PLUS) for own in each])
@@ -394,8 +395,8 @@ class Assembly:
         return F, rhs
 
     def _touching(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
-        """Return the arguments with which each contact's variables are eliminated.
-        They are the arguments of the CasADi function `Geometry.condensed`.
+        """Return, for each contact, the arguments of the CasADi function `Geometry.condensed`.
+        This function eliminates the contact's variables from the Newton system.
         """
         touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
@@ -403,8 +404,8 @@ class Assembly:
     def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintNode, G: list, H: list, g: Any) -> None:
         """Add the constraint equations of a joint, with weights, to momentum balances.
         The momentum balances are those of the joint's bodies. The method is used if the joint's child body
-        lacks inertia about an axis. The dictionary F has the blocks of the matrix of the Newton system, and
-        `rhs` its right-hand sides.
+        has no rotational inertia about some axis. The dictionary F has the blocks of the matrix of the Newton
+        system, and `rhs` its right-hand sides.
         """
         weight = self.graph.weight(group, [h.sparsity() for h in H])
         outputs = iter(self.on.call(weight, [*G, *H, g, self.dt]))

@@ -17,7 +17,8 @@ from vioc.dynamics.integrators.maximal.graph import StepGraph
 
 class BodyTape(Tape):
     """List of instructions that evaluate one momentum balance of a step.
-    The compiled solver executes them. It is the momentum balance at the start or at the end of the step.
+    The momentum balance is that at the start or at the end of the step. The compiled solver executes the
+    instructions.
 
     Parameters
     ----------

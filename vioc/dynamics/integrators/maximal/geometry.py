@@ -93,13 +93,13 @@ class Geometry:
         return [j.T @ push for j in J], law
 
     def multipliers(self, y: Any, data: Any) -> Any:
-        """Return the multipliers of a contact from the variables y of its smooth law.
-        These variables are, for example, the gap velocity and the impulses.
+        """Return the multipliers of a contact from the variables y of its contact law.
+        The law is smooth; its variables are, for example, the gap velocity and the impulses.
         """
         return self.law.multipliers(y, self._mu(data))
 
     def started(self, J: list, a: Any, V: list, speed: Any, kappa: Any, data: Any, share: Any) -> Any:
-        """Return initial values for the variables of a contact's smooth law.
+        """Return initial values for the variables of a contact's smooth contact law.
         These variables are, for example, the gap velocity and the impulses. The values are inside the bounds
         of the variables.
         """

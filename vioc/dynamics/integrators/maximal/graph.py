@@ -465,15 +465,15 @@ class StepGraph:
 
     def weighs(self, group: ConstraintNode) -> bool:
         """Return whether a joint's constraints are also added to momentum balances.
-        They are added, with weights, to the momentum balances of the joint's bodies if the child body lacks
-        inertia about an axis.
+        They are added, with weights, to the momentum balances of the joint's bodies if the child body has no
+        rotational inertia about some axis.
         """
         return group.joint and self.light[group.bodies[-1]]
 
     def weight(self, group: ConstraintNode, patterns: list[ca.Sparsity]) -> ca.Function:
         """Return the CasADi function that computes a joint's terms in momentum balances.
         The terms are the constraint equations of the joint, with weights. They are added to the momentum
-        balances of the joint's bodies if the child body lacks inertia about an axis.
+        balances of the joint's bodies if the child body has no rotational inertia about some axis.
 
         Its arguments and results are (G' by body.., H by body.., g, dt) -> for each body i -G_i' K g, then
         G_i' K H_k for each body k. G and H are derivatives of the constraint values g, K contains the

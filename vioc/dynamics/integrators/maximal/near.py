@@ -1,4 +1,4 @@
-"""Compiled steps with many boxes and hulls, with only those contacts that may close.
+"""Compiled steps with many boxes and hulls, with only contacts that may close soon.
 
 Distant contacts cost nothing: many bodies that may all meet have thousands of possible contact points, of
 which a few hundred are near.
