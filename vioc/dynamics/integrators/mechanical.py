@@ -643,8 +643,8 @@ class MechanicalMap(KernelMap):
 
 def generated(f: KernelMap) -> dict[str, Any] | None:
     """Return data that identify an integrator's generated CasADi functions, or None.
-    These data are the key of the functions in a cache. The result is None if the functions depend on a user's
-    own code.
+    These data are the key of the functions in a cache. The result is None if the functions contain code that
+    a user has written.
     """
     system = f.system
     terms = (*system.potentials, *system.forces, *system.constraints)

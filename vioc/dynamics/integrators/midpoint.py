@@ -165,8 +165,8 @@ class MidpointVI(MechanicalMap):
             raise self._advised(error, X[error.k - k, : self.nq]) from None
 
     def _advised(self, error: StepError, q: np.ndarray) -> StepError:
-        """Return an error of a failed step, extended by advice.
-        The advice says which dependent constraints to omit, and holds for the configuration q.
+        """Return the error of a failed step, with advice added to its text.
+        The advice says which dependent constraints to omit. It holds for the configuration q.
         """
         if error.cause != "singular constraints":
             return error

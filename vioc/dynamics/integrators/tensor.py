@@ -37,8 +37,8 @@ class Tensor:
 
     @cached_property
     def _tree(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Indices of third derivatives of the kinetic energy, and their positions in Hessians.
-        The Hessians are those of the equations of a step.
+        """Indices of third derivatives of the kinetic energy, with positions in Hessians.
+        The third derivatives are entries of the Hessians of the step equations.
 
         For each kind of matrix there are target positions in the flattened matrix, and source positions.
         """

@@ -27,8 +27,8 @@ from vioc.dynamics.lagrangian import LONG, OPTIONS, Lagrangian
 
 class _Attitude(Pose):
     """Constant rotation in the auxiliary mechanism of `GroupLagrangian`.
-    The nine entries of its matrix are parameters. In the auxiliary mechanism, such a constant rotation,
-    followed by three angles, replaces each rotation of the given mechanism.
+    The nine entries of its matrix are parameters. The auxiliary mechanism results from the user's mechanism
+    if each rotation is replaced by such a constant rotation and three angles.
     """
 
     def __post_init__(self) -> None:
@@ -204,9 +204,9 @@ class GroupLagrangian:
 
     def moved(self, expression: Any, q: Any, v: Any, theta: Any) -> ca.SX:
         """Evaluate an expression of the auxiliary mechanism at the configuration q.
-        The rates of the configuration are v. In the auxiliary mechanism each rotation is a constant rotation,
-        whose matrix entries are parameters, followed by three angles. The parameters of the given mechanism
-        are theta.
+        The rates of the configuration are v, the parameters are theta. In the auxiliary mechanism each
+        rotation of the user's mechanism is a constant rotation, whose matrix entries are parameters, followed
+        by three angles.
         """
         g = self.lagrangian.graph
         raw = ca.Function("raw", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)

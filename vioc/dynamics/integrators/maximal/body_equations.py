@@ -395,8 +395,8 @@ class Assembly:
         return F, rhs
 
     def _touching(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
-        """Return, for each contact, the arguments of the CasADi function `Geometry.condensed`.
-        This function eliminates the contact's variables from the Newton system.
+        """Return, for each contact, the arguments of the function `Geometry.condensed`.
+        This CasADi function eliminates the contact's variables from the Newton system.
         """
         touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]

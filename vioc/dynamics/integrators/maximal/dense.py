@@ -74,7 +74,7 @@ class BodyEnd(End):
 
 class DenseStep(ContactStep):
     """Solver of steps in numpy.
-    It solves first the momentum balance at the start of a step, then that at its end.
+    It first solves the momentum balance at the start of a step, then the momentum balance at its end.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
 """CasADi functions that compute gaps, slips and impulses of contacts.
-Contacts of the same geometry share them.
+Contacts of the same geometry share these functions.
 
 A *touch* is one gap phi(Z) >= 0 between bodies, with or without friction, or dry friction without a gap. Its
 functions are written once for each kind of geometry and take the values of one touch (points, radii,

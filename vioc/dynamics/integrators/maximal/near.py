@@ -1,4 +1,4 @@
-"""Compiled steps with many boxes and hulls, with only contacts that may close soon.
+"""Compiled steps with many boxes and hulls, but only contacts that may close.
 
 Distant contacts cost nothing: many bodies that may all meet have thousands of possible contact points, of
 which a few hundred are near.
