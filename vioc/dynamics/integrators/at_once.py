@@ -49,13 +49,13 @@ class AtOnce:
         self._gain = np.ascontiguousarray(F_u[at, np.arange(F_u.shape[1])], float)
 
     def first(self, left, right, h, theta, terms, A, B) -> np.ndarray | None:
-        """Compute the Jacobians A and B of N steps and write them into given arrays.
-        A (N, 2n, 2n) contains the derivatives of the next states with respect to the states, B (N, 2n, nu)
-        those with respect to the inputs; h (N,) are the step lengths. The matrices `left` and `right` are
-        factors of the second derivatives of kinetic energy and gravity in the discrete Lagrangian; `terms`
-        are derivatives of forces and other potentials. The method returns the derivatives (N, n, n) of the
-        next momenta with respect to the next configurations, or None if the equations of a step are nearly
-        singular.
+        """Compute the Jacobians of N steps and write them into the arrays A and B.
+        A (N, 2n, 2n) gets the derivatives of the next states with respect to the states, B (N, 2n, nu) those
+        with respect to the inputs; h (N,) are the step lengths. The products of `left` and the transposed
+        `right` are second derivatives of the kinetic energy and gravity terms in the discrete Lagrangian;
+        `terms` are derivatives of forces and other potentials. The method returns the derivatives (N, n, n)
+        of the next momenta with respect to the next configurations, or None if the equations of a step are
+        nearly singular.
 
         The shapes of A and B are (N, 2n, 2n) and (N, 2n, nu). The result is D2 D2 L_d + D2 F+.
 
@@ -94,10 +94,10 @@ class AtOnce:
     def second(self, left, right, h, A, xx, xu, uu) -> None:
         """Compute second derivatives of N steps, contracted with covectors.
         The results are written to the arrays xx (N, 2n, 2n), xu (N, 2n, nu) and uu (N, nu, nu), for state x
-        and input u; they include kinetic energy and gravity only. The matrices `left` and `right` are factors
-        of third derivatives of the discrete Lagrangian, along directions that follow from the covectors. A
-        (N, 2n, 2n) is the Jacobian of the next states with respect to the states; h (N,) are the step
-        lengths.
+        and input u; they include kinetic energy and gravity only. The products of `left` and the transposed
+        `right` are directional derivatives of second derivatives of the discrete Lagrangian; the directions
+        have been computed from the covectors. A (N, 2n, 2n) is the Jacobian of the next states with respect
+        to the states; h (N,) are the step lengths.
 
         Parameters
         ----------

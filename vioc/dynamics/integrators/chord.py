@@ -72,7 +72,8 @@ class ChordParts(StepParts):
 
 class StepFunctions(NamedTuple):
     """CasADi functions with which one step is solved.
-    They compute the first guess, factorize the Newton matrix, compute one correction and test the result.
+    They compute the first guess of the next configuration, factorize the Newton matrix, compute one
+    correction, and test the solution.
 
     Attributes
     ----------
@@ -98,8 +99,8 @@ class StepFunctions(NamedTuple):
 
 
 class ChordRule(VariationalRule):
-    """Equations of a variational step that are solved for the next configuration alone.
-    The constraint impulses are eliminated, since they enter linearly.
+    """Equations of a variational step whose only unknown is the next configuration.
+    The constraint impulses are eliminated. This is possible because the equations are linear in them.
     """
 
     @abstractmethod
@@ -133,9 +134,10 @@ class ChordSolver:
 
     @cached_property
     def _robust(self) -> ca.Function | None:
-        """Solver with the exact Newton matrix, for steps that the usual solver rejects.
-        Both solvers accept a root only if a test proves that it is on the branch of roots that starts at the
-        present state. The value is None if the usual solver already has the exact matrix.
+        """Solver with the exact Newton matrix, or None.
+        It is used for steps that the method `kernel`, with an approximate matrix, rejects. Both solvers
+        accept a root only if a test proves that it is on the branch of roots that starts at the present
+        state. The value is None if `kernel` already has the exact matrix.
         """
         return None if self._inverse is None else self._checked(solved_step(self.rule))
 
@@ -150,7 +152,8 @@ class ChordSolver:
     @cached_property
     def step_functions(self) -> StepFunctions:
         """CasADi functions with which one step is solved.
-        They compute the first guess, factorize the Newton matrix, compute one correction and test the result.
+        They compute the first guess of the next configuration, factorize the Newton matrix, compute one
+        correction, and test the solution.
         """
         return step_functions(self.rule, self._inverse, self._check)
 
@@ -160,9 +163,9 @@ class ChordSolver:
     def rescued(
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve a step by continuation; return the next state and multipliers.
-        The continuation parameter is the step length. If the usual solver has already increased the step
-        length and failed at a fraction of it, the continuation starts from the last root of this solver.
+        """Solve a step by continuation in its length; return next state and multipliers.
+        The CasADi function `kernel`, which has failed before, contains a faster continuation. Without
+        constraints, this method starts at the last root that the faster continuation has found, if any.
         Otherwise, and always with constraints, it starts at length 0. Further arguments `more` are passed to
         `StepEquations`.
         """
@@ -219,9 +222,9 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
 
 
 def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Function, float]:
-    """Return two CasADi functions for a simplified Newton (chord) iteration, and a bound.
-    The first function factorizes the Newton matrix, the second computes one correction. The bound is the
-    largest accepted ratio of the norms of successive corrections.
+    """Return two CasADi functions for a simplified Newton (chord) iteration.
+    The first function factorizes the Newton matrix, the second computes one correction. The third result is a
+    number: the largest accepted ratio of the norms of successive corrections.
 
     The unknown y is the configuration q divided by its natural size + |q_k|. The iteration returns the
     negative correction of y.
@@ -271,9 +274,9 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
 
 def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) -> ca.SX:
     """Return 0 if all pivots of a step's Newton matrix have the expected signs.
-    Otherwise, return infinity. The expected signs are those for short steps. The argument `factored` is the
-    factorized Newton matrix, `J0` is the constraint Jacobian at the start of the step, dt is the step length,
-    and `masses` are typical masses of the dynamic variables.
+    Otherwise, return infinity. The expected signs are those at very small step lengths. The argument
+    `factored` is the factorized Newton matrix, `J0` is the constraint Jacobian at the start of the step, dt
+    is the step length, and `masses` are typical masses of the dynamic variables.
 
     The right signs are those of short steps: -dt D is then the mass matrix and S/-dt is Dh M^-1 Dh', so both
     have positive pivots (dt is negative in some stages of compositions). After a change of sign the
@@ -289,8 +292,9 @@ def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) ->
 def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
     """Return infinity if Euler angles may become singular during a step, else 0.
     Three Euler angles are singular where the axes of the first and the last angle coincide. D is the
-    factorized Newton matrix at the initial guess of the configuration at the step's end; `way` (nd,) is the
-    displacement of the dynamic variables from the last known configuration to this guess.
+    factorized Newton matrix at the initial guess of the configuration at the step's end. `way` (nd,) is the
+    displacement of the dynamic variables to this guess, from the start of the step or from the last root of a
+    continuation.
 
     At the pole of three Euler angles the first and the last angle turn about one axis. The determinant
     touches zero there and is positive on both sides, so neither its sign nor the corrections show a pole on
@@ -326,10 +330,10 @@ def independent(
 
 def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
     """Limit the correction of a simplified Newton (chord) iteration.
-    The argument g is the correction, and `memory` stores the norm of the previous correction. If the norm of
-    g exceeds both `rounding` and `most` times the previous norm, the iteration has failed. The results are a
-    vector and the norm of the correction. The vector has the correction, then the old value of `memory` minus
-    the new value. If the iteration has failed, the correction in it is zero and the norm is infinite.
+    The iteration has failed if the norm of its correction g exceeds both `rounding` and `most` times the norm
+    of the previous correction, which `memory` stores. The first result is a vector: the correction, which is
+    zero after a failure, and the old minus the new value of `memory`. The second result is the norm of the
+    correction, which is infinite after a failure.
 
     The memory is scaled by `TINY`, and 0 at first. It becomes negative where the iteration ends in this way.
     A correction that is not a number ends the iteration, too.
@@ -342,10 +346,10 @@ def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, A
 
 
 def memory_at_first(suspect: Any) -> Any:
-    """Return the initial value of the memory of a simplified Newton (chord) iteration.
-    The memory is an argument of `contracting`; it stores the norm of the last correction. If `suspect` is
-    positive, which means that a test of the Newton matrix failed, the returned value is negative and makes
-    `contracting` stop the iteration at once.
+    """Return the initial value of the argument `memory` of the function `contracting`.
+    This argument stores the norm of the last correction of a simplified Newton (chord) iteration. If
+    `suspect` is positive, a test of the Newton matrix has failed. The returned value is then negative, so
+    that `contracting` stops the iteration at once.
     """
     return ca.if_else(suspect > 0, -TINY, 0.0)
 

@@ -105,7 +105,7 @@ class Composition(KernelMap, MapAround):
         return inner
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """Return the world positions of the origins of all frames in the states X, m."""
+        """Return the world positions, in m, of the origins of all frames in the states X."""
         return self.inner.frame_positions(X)  # type: ignore[attr-defined]
 
     def _mechanical(self) -> Mechanism:
@@ -183,9 +183,10 @@ class Composition(KernelMap, MapAround):
         return states[-1], impulses[0] / self.coefficients[0]
 
     def _rescued_stages(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve all stages of a composed step by the robust solver of the composed map.
-        The composed map is the map whose steps are the stages; its robust solver is slower than the usual
-        one. The results are the states (s, nx) at the ends of the s stages, and the multipliers (s, nm).
+        """Solve the stages of a composed step one after another.
+        Each stage is a step of the composed map. If the usual solver of this map fails, its slower, robust
+        solvers are used. The results are the states (s, nx) at the ends of the s stages, and the multipliers
+        (s, nm).
         """
         states, impulses, now = [], [], x
         for i, (gamma, start) in enumerate(zip(self.coefficients, self._stage_starts, strict=False)):

@@ -47,8 +47,9 @@ DEFAULTS = {4: "suzuki-4-7", 6: "sofroniou-spaletta-6"}
 
 
 def order_of(coefficients: Sequence[float]) -> int:
-    """Return the order of a composition of steps of a symmetric map of order 2, from its coefficients.
-    The result is 2, 4 or 6; 6 means at least 6.
+    """Return the order of a composition with the given coefficients.
+    The composition consists of steps of a symmetric map of order 2. The result is 2, 4 or 6; 6 means at least
+    6.
 
     Parameters
     ----------

@@ -84,8 +84,8 @@ def _unit_rows(J: np.ndarray, M: np.ndarray) -> np.ndarray:
 
 def inverse_of_least(M: np.ndarray, unit: np.ndarray | float | None = None) -> np.ndarray:
     """Return the ratio of the largest to the smallest singular value of each matrix.
-    The matrices M have the shape (..., n, n). If `unit` is given, it replaces the largest singular value. The
-    result is infinite where the smallest singular value is rounding error.
+    The matrices M have the shape (..., n, n). If `unit` is given, it replaces the largest singular value in
+    the ratio. The result is infinite if the smallest singular value is zero or as small as rounding errors.
     """
     size = np.linalg.svd(M, compute_uv=False)
     largest = size[..., 0] if unit is None else np.maximum(size[..., 0], unit)
@@ -170,7 +170,8 @@ def check_regular(
 def _singular_linearization(
     f: MechanicalMap, saddle: np.ndarray, k: int, amplification: float, cause: str
 ) -> StepError:
-    """Return the error for a step without derivatives; it names the singular matrix.
+    """Return the error for a step whose equations cannot be differentiated.
+    The text of the error names the singular matrix, or says that derivatives are not finite.
 
     A singular constraint also makes dq/dp large or not a number, so the error names the Newton matrix M_k+1
     only if M_k+1 is singular without constraints.

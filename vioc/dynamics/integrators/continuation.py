@@ -36,8 +36,8 @@ class Context(NamedTuple):
 
 class Root(NamedTuple):
     """Solution of the equations of a shortened step.
-    The step is shortened to a fraction of its length. The field `w` is the mean velocity over this fraction;
-    the other fields are the results of the step.
+    The step is shortened to a fraction of its length. The field `w` is the mean velocity over the shortened
+    step.
     """
 
     w: ca.MX
@@ -57,8 +57,8 @@ def with_continuation(
     """Return a CasADi function that solves a step, by continuation if necessary.
     The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). It first calls `kernel`, which
     solves the step directly and tests whether the root is on the branch of roots that starts at the state x.
-    If not, the function increases the step length from 0 to dt: `begin` computes the velocities at length 0,
-    and `solve` computes the root at each fraction of the length.
+    If this test fails, the function increases the step length from 0 to dt: `begin` computes the velocities
+    at length 0, and `solve` computes the root at each fraction of the length.
 
     If the branch cannot be followed to its end, the error is 2 minus the share reached, and the next state is
     the mean velocities there, padded with NaN (`left_by` reads both).

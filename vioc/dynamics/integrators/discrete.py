@@ -69,9 +69,10 @@ class DiscreteRule(ChordRule):
 
     @cached_property
     def slots(self) -> ca.Function:
-        """CasADi function that computes both derivatives of a user's discrete Lagrangian.
-        They are derivatives with respect to the configurations at the start and at the end of a step. The
-        impulse of the forces at the same end of the step is added to each of them.
+        """CasADi function that computes two derivatives of a user's discrete Lagrangian.
+        One is the derivative with respect to the configuration at the start of a step, plus the impulse of
+        the forces at the start. The other is the derivative with respect to the configuration at the end,
+        plus the impulse of the forces at the end.
 
         Its arguments and results are (q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, and the
         derivative of the first by q1, all of the dynamic variables. D1 and D2 are derivatives by the start q0

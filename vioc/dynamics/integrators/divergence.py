@@ -28,7 +28,8 @@ def closed(f: MechanicalMap) -> bool:
 
 
 def grows(f: MechanicalMap, run: Trajectory) -> bool:
-    """Return whether the variables of a run move much faster in its second half than in its first half.
+    """Return whether velocities are much larger in the second half of a run.
+    They are compared with the velocities in the first half of the run.
 
     The test uses mean velocities and a typical mass matrix, so it builds no function.
     """
@@ -58,9 +59,9 @@ def first_diverged(
     works: Callable[[Trajectory], np.ndarray],
 ) -> int | None:
     """Return the index of the first state with too much energy, or None.
-    A state has too much energy if the forces cannot have supplied the increase since the first state.
-    `energy` returns the kinetic and the potential energy (N, 2) of states (N, nx), and `works` the work of
-    the forces over each step (N,), in J.
+    A state has too much energy if the forces cannot have supplied the increase since the first state. The
+    function `energy` returns the kinetic and the potential energy (N, 2) of states (N, nx). The function
+    `works` returns the work of the forces over each step (N,). All energies are in J.
     """
     with np.errstate(all="ignore"):
         kinetic, potential = energy(run.x).T

@@ -175,7 +175,7 @@ class GalerkinVI(MechanicalMap):
     @property
     def _converged(self) -> float:
         """Tolerance of the iteration that solves a step.
-        The iteration stops if the norm of its correction is smaller.
+        The iteration stops if the norm of its correction is smaller than this tolerance.
         """
         return max(CONVERGED * self.tolerance, ROUNDING) * float(np.sqrt(self.stages * self.nd))
 
@@ -260,7 +260,8 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def _robust_kernel(self) -> ca.Function | None:
-        """Solver of steps by Newton's method, for steps where the usual iteration diverges.
+        """Solver of steps by Newton's method, or None.
+        It is used for steps in which the simplified Newton iteration diverges.
 
         The usual iteration is equation (GA 6). The solver is None for many unknowns: `_rescued` solves those
         steps numerically.

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 class Points(NamedTuple):
     """Momenta, forces and constraint values of N steps, with derivatives.
-    They are evaluated at the quadrature points of the steps.
+    They are evaluated at the quadrature points of the steps. The derivatives are those with respect to the
+    unknowns of the step equations, and with respect to states, inputs and parameters.
 
     The points are the stages, and with constraints also the end. The docstring of this module defines o, y, w
     and s.
@@ -217,10 +218,10 @@ class GalerkinDerivatives:
         return np.concatenate([r.reshape(n, -1, *o.shape[3:]) for r in rows], axis=1)
 
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        """Return the coefficients of momenta, forces and constraints in a weighted sum.
-        The equations of N steps with lengths h (N,) are multiplied by the weights mu (N, nw) and added. These
-        equations are linear in the momenta, forces, constraint values and constraint rates at the quadrature
-        points. The result has the coefficients of these quantities in the sum.
+        """Return the gradient of a weighted sum of the residuals of N steps.
+        The steps have the lengths h (N,); the weights of their residuals are mu (N, nw). The residuals are
+        linear functions of the momenta, forces, constraint values and constraint rates at the quadrature
+        points. The gradient has the derivatives of the sum with respect to these quantities.
 
         The method `left` computes the equations from the values o (N, P, no), whose weights are the result.
         """
@@ -251,10 +252,11 @@ class GalerkinDerivatives:
     # -- derivatives --------------------------------------------------------------------------------
 
     def _chained(self, steps: Steps, theta: np.ndarray) -> tuple[Points, np.ndarray, np.ndarray, np.ndarray]:
-        """Return values at quadrature points of solved steps, and three derivatives.
-        The first derivative is the Jacobian of the step equations with respect to their unknowns. The others
-        are derivatives with respect to state, input and parameters: those of the variables at the quadrature
-        points, and those of the next state and the multipliers, by the implicit function theorem.
+        """Return values at the quadrature points of solved steps, and three derivatives.
+        The first is the Jacobian of the step equations with respect to their unknowns. The second has the
+        derivatives of the variables at the quadrature points with respect to state, input and parameters. The
+        third has the derivatives of the next state and the multipliers with respect to state, input and
+        parameters, by the implicit function theorem.
 
         The results are the values at quadrature points, the Jacobian of the equations by the unknowns w (N,
         nw, nw), the total derivative of the points' arguments y by the step's arguments s (N, P, ny, ns), and
@@ -305,7 +307,7 @@ class GalerkinDerivatives:
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of N steps, contracted with covectors.
         They are the Hessians of Z . x_k+1 + zeta . multipliers for each step, with respect to state, input
-        and parameters.
+        and parameters. Z and zeta are the covectors, one row for each step.
 
         It is the Hessian of o, contracted with the adjoint's weights, along y_s (GA 9).
         """

@@ -14,9 +14,9 @@ NEWTON = 60  # largest number of unknowns of Newton's method in symbols
 
 def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.Function:
     """Return a CasADi function that repeats an iteration until it converges.
-    The iteration stops when the error that `iterate` returns is at most `tolerance`, or when rounding
-    prevents a further decrease. If the ratio of two successive errors exceeds `contraction`, the returned
-    error is infinite.
+    The function `iterate` computes one iteration and its error. The repetition stops when this error is at
+    most `tolerance`, or when rounding prevents a further decrease. The results include the last error. If the
+    ratio of two successive errors exceeded `contraction`, infinity replaces the last error.
 
     `iterate` is (y, ...) -> (y, result, error), the function (y, ...) -> (result, error). The error is
     infinite where it once fell by less than the factor `contraction`, except by rounding: then the root is

@@ -170,7 +170,7 @@ class MechanicalMap(KernelMap):
 
     def consistent_configuration(self, guess: Any, fixed: Sequence[str] = ()) -> ConstraintReport:
         """Find a configuration near a guess that satisfies the constraints.
-        The method is `vioc.consistent_configuration` of the system with the map's parameters.
+        The method calls `vioc.consistent_configuration` for the system, with the parameter values of the map.
         """
         return consistent_configuration(self.whole, guess, fixed=fixed, **self.parameters)
 
@@ -463,9 +463,9 @@ class MechanicalMap(KernelMap):
     @shared
     def _all_constraints(self) -> ca.Function:
         """CasADi function that computes values and gradients of all constraints.
-        Redundant constraints are included. The results are the values h, the Jacobian Dh, the magnitudes of
-        the terms that cancel in each constraint, and the Jacobian with respect to the dynamic variables, in
-        which rows as small as rounding errors are set to zero.
+        Redundant constraints are included. The results are the values h, the Jacobian Dh, scales of the
+        rounding errors of h and Dh, and the Jacobian with respect to the dynamic variables, in which rows as
+        small as rounding errors are set to zero.
         """
         lag, g = self.whole, self.whole.graph
         outputs = [lag.h, lag.Dh, lag.sizes, lag.directions]
@@ -581,7 +581,7 @@ class MechanicalMap(KernelMap):
         return Evaluator(self.lagrangian.function("force", [self.lagrangian.F]))
 
     def _works(self, run: Trajectory) -> np.ndarray:
-        """Return the work (N,) of the generalized forces over each step of a run, J.
+        """Return the work (N,), in J, of the generalized forces over each step of a run.
         The integral is approximated by the midpoint rule.
         """
         q, h = run.x[:, : self.nq], run.step_lengths
@@ -625,7 +625,7 @@ class MechanicalMap(KernelMap):
         return f(q, ca.vertcat(self._velocity_expression, vec.part(self.symbols.x, self.nq + self.nd)), theta)
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """Return world positions of the origins of all frames, m.
+        """Return the world positions, in m, of the origins of all frames.
 
         The frames have the order of ``system.nodes``; shapes (N, nx) -> (N, number of nodes, 3).
         """
@@ -643,8 +643,8 @@ class MechanicalMap(KernelMap):
 
 def generated(f: KernelMap) -> dict[str, Any] | None:
     """Return data that identify an integrator's generated CasADi functions, or None.
-    These data are the key of the functions in a cache. The result is None if the functions depend on a user's
-    own code.
+    These data are the key of the functions in a cache. The result is None if the functions contain code that
+    a user has written.
     """
     system = f.system
     terms = (*system.potentials, *system.forces, *system.constraints)

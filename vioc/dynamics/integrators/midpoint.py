@@ -142,8 +142,8 @@ class MidpointVI(MechanicalMap):
     def _contradiction(self) -> ca.Function:
         """CasADi function that detects a contradiction between redundant constraints.
         Its arguments are (q, parameters). The result is infinite if a redundant constraint is violated by
-        more than rounding errors, or if the gradient of another constraint is zero up to rounding errors;
-        else it is 0.
+        more than rounding errors, or if the gradient of a constraint that is not redundant is zero up to
+        rounding errors; else it is 0.
         """
         q, theta, names = ca.SX.sym("q", self.nq), self.symbols.parameters, self.system.constraint_names
         out, kept = (
@@ -165,8 +165,8 @@ class MidpointVI(MechanicalMap):
             raise self._advised(error, X[error.k - k, : self.nq]) from None
 
     def _advised(self, error: StepError, q: np.ndarray) -> StepError:
-        """Return an error of a failed step, extended by advice.
-        The advice says which dependent constraints to omit, and holds for the configuration q.
+        """Return the error of a failed step, with advice added to its text.
+        The advice says which dependent constraints to omit. It holds for the configuration q.
         """
         if error.cause != "singular constraints":
             return error
@@ -186,9 +186,9 @@ class MidpointVI(MechanicalMap):
         return PASSING
 
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve a step whose root the usual solver cannot certify.
-        A certified root is proven to be the physical solution. The results are the next state and the
-        multipliers.
+        """Solve a step by continuation after the CasADi solver has failed.
+        That solver has found no root that is certified, which means proven to be the physical solution. The
+        results are the next state and the multipliers.
 
         `Driver` tries these solvers in turn and accepts the first error within the tolerance:
 

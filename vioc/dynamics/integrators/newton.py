@@ -286,9 +286,9 @@ def rate_by_share(
 
 def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tolerance: float) -> bool:
     """Return whether the branch of roots of a step has a fold just beyond a root.
-    The root is `last`, and the step length is the parameter of the branch. The argument `stride` is the
-    smallest increase of the fraction of the step length, beyond this root, that the continuation has tried
-    without success.
+    The root is `last`, and the step length is the parameter of the branch. The continuation has failed to
+    find a root for a slightly longer step. The argument `stride` is the smallest increase that it tried, as a
+    fraction of the step length.
 
     Roots further along the branch then have smaller shares. The next root is sought in a plane across the
     branch, where the matrix with the share as an unknown is regular at a fold. Past the fold the determinant

@@ -77,8 +77,8 @@ def _motion(f: MechanicalMap) -> ca.Function:
 
 def far(reach: Any, turning: Iterable[bool]) -> Any:
     """Return infinity if an angle may turn by more than 1 rad in a step, else 0.
-    The argument `reach` bounds the displacements of the variables in the step; `turning` is the mask of
-    angles.
+    The argument `reach` has upper bounds of the displacements of the variables in the step; `turning` is the
+    mask of those variables that are angles.
 
     Sines and cosines of angles, and so the step's matrix, change by no more than the angle along the way. If
     that is less than a sixth of a turn, tests at the guess hold all the way to it.
@@ -120,8 +120,8 @@ def bending_variables(lag: Lagrangian) -> np.ndarray:
 def predicted(f: MechanicalMap) -> ca.Function:
     """Return a CasADi function that guesses the configuration at the end of a step.
     The guess extrapolates the motion by the velocities and accelerations at the start. The arguments and
-    results are (x, u, t, dt, parameters) -> guess (nd,) of the dynamic configurations, and a flag, which is
-    infinite if an angle may turn by more than 1 rad, else 0.
+    results are (x, u, t, dt, parameters) -> guess (nd,) for the dynamic variables, and a number: infinity if
+    an angle may turn by more than 1 rad in the step, else 0.
     """
     args = x, _, _, dt, _ = motion(f).sx_in()
     v, a, _ = motion(f)(*args)

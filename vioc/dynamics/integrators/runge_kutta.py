@@ -118,8 +118,8 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     def _size_of(self, rows: ca.SX) -> ca.SX:
         """Return the norm of the residual of a stage, or infinity near singularities.
-        Near singular constraints, rounding errors of q and v determine the accelerations, however small the
-        residual is.
+        Near singular constraints, the accelerations depend on rounding errors of q and v. They may thus be
+        wrong although the residual is small.
         """
         size = _norm(rows / self._row_scale)
         determined = ca.mmin(self.continuous.independence) > DETERMINED if self.nm else 1

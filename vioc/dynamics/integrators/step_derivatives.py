@@ -81,7 +81,8 @@ class StepDerivatives:
 
         def columns(name: str, of: ca.SX, args: list[ca.SX]) -> ca.Function:
             """Return a CasADi function that computes the Jacobian of the expression `of`.
-            If the Jacobian has too many operations, return a function of its product with a vector instead.
+            If this function would have too many operations, return a function that computes the product of
+            the Jacobian and a vector instead.
             """
             along = ca.Function(name, [*args, d], [ca.jtimes(of, y, d)], {"cse": True})
             if along.n_instructions() * self.ny > (WHOLE if f.backend.name == "virtual" else COMPILED):
@@ -110,9 +111,9 @@ class StepDerivatives:
         )
 
     def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:
-        """Return the Jacobians (N, m, ny) of an expression with m entries at N steps.
-        If `evaluate` returns products of the Jacobian with a vector, each column is computed as such a
-        product.
+        """Return the Jacobians (N, m, ny) of m expressions in N steps.
+        They are derivatives with respect to ny variables. If `evaluate` does not return a Jacobian but its
+        product with a vector, each column is computed as the product with a unit vector.
 
         If an entry is infinite, all entries of the step are NaN, since infinity times 0 would look singular.
         """

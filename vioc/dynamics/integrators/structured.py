@@ -168,9 +168,9 @@ class StructuredLinearization:
         return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
-        """Return derivatives of the step equations that no recursion computes.
-        These equations are the momentum balance and the equation of the next momentum. The derivatives with
-        respect to q_k and q_k+1 are those of forces and of potentials except gravity; there are none if
+        """Return the derivatives of the step equations that CasADi computes.
+        The step equations are the momentum balance and the equation of the next momentum. The derivatives
+        with respect to q_k and q_k+1 are those of forces and of potentials except gravity; there are none if
         `_has_terms` is False. The derivatives with respect to the parameters include all terms.
         """
         f, a = self.f, self.rule.alpha
@@ -190,10 +190,11 @@ class StructuredLinearization:
 
     @cached_property
     def _second_terms(self) -> ca.SX:
-        """Hessian of a weighted sum of the step equations, without some terms.
-        Second derivatives of kinetic energy and gravity are included only if they involve parameters. The
-        weighted sum is mu . balance + z . momentum, with the momentum balance and the next momentum of a
-        step. The second derivatives are those with respect to (q_k, q_k+1, inputs of forces, parameters).
+        """Hessian of a weighted sum of the step equations, for terms that CasADi computes.
+        These terms are forces and potentials except gravity. Kinetic energy and gravity are included only in
+        derivatives that involve parameters. The weighted sum is mu . balance + z . momentum, with the
+        momentum balance and the next momentum of a step. The second derivatives are those with respect to
+        (q_k, q_k+1, inputs of forces, parameters).
         """
         f, a = self.f, self.rule.alpha
         h, mu, z = self._directions
@@ -259,6 +260,7 @@ class StructuredLinearization:
 
     def contract(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of all steps, contracted with covectors.
+        Z has the covectors of the next states, and zeta those of the multipliers, one row for each step.
 
         The covectors are Z (N, nx) of the next states and zeta (N, nm) of the multipliers.
         """
@@ -303,8 +305,8 @@ class StructuredLinearization:
 
     @cached_property
     def _size(self) -> int:
-        """Number of steps that are processed together.
-        The matrices of so many steps fit into the processor's cache.
+        """Number of steps whose derivatives are computed together.
+        It is limited so that the matrices of these steps fit into the processor's cache.
         """
         return max(4, (AT_ONCE if self._at_once else CACHED) // self.f.nx**2)
 
@@ -435,9 +437,9 @@ class StructuredLinearization:
 
     def _add_forces(self, A, B, C, D, args: list[np.ndarray], minus: np.ndarray, plus: np.ndarray) -> None:
         """Write the derivatives with respect to force inputs into the arrays B and D.
-        B is the Jacobian of the next state with respect to the input, D that of the multipliers. The
-        derivatives follow from A and C, the Jacobians with respect to the state, since a force acts like a
-        change of momentum.
+        B is the Jacobian of the next state with respect to the input, and D that of the multipliers. The
+        derivatives are computed from A and C, the Jacobians of the next state and of the multipliers with
+        respect to the state.
         """
         f, F_u, picked = self.f, self._constant_F_u, self._picked
         p, nf = slice(f.nq, f.nq + f.nd), len(f.system.inputs)

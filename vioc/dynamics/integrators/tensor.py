@@ -37,8 +37,8 @@ class Tensor:
 
     @cached_property
     def _tree(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Indices by which third derivatives of the kinetic energy are put into Hessians.
-        The Hessians are those of the equations of a step.
+        """Indices of third derivatives of the kinetic energy, with positions in Hessians.
+        The third derivatives are entries of the Hessians of the step equations.
 
         For each kind of matrix there are target positions in the flattened matrix, and source positions.
         """
@@ -132,7 +132,8 @@ class Tensor:
 
         def mapped(count: int, evaluate: Evaluator, args: list[np.ndarray], *weights: float) -> np.ndarray:
             """Evaluate a function at every step, for each of `count` unit vectors.
-            The function `evaluate` gets the unit vector, times each of the `weights`, as its last arguments.
+            The last arguments of the function `evaluate` are multiples of the unit vector, one for each of
+            the factors `weights`.
             """
             many = [np.repeat(a, count, axis=0) if a.ndim == 2 else a for a in args]
             (found,) = evaluate(*many, *(np.tile(w * np.eye(count), (n, 1)) for w in weights))

@@ -196,7 +196,7 @@ class Bounces(ContactSteps):
         return self.bouncing & ~held & (gap <= CLOSED) & (speed < -f.slow)
 
     def _hit(self, f: ContactVI, x: np.ndarray, hits: np.ndarray) -> Struck:
-        """Return momenta and impulses of an impact of the contacts `hits` in state x.
+        """Return the momenta after an impact in state x, and the impulses in this impact.
         The mask `hits` (n,) selects the contacts whose bodies collide.
         """
         closed = self._now(f, x)[0] <= CLOSED
@@ -360,8 +360,9 @@ class Bounces(ContactSteps):
 
     def _first(self, f: ContactVI, steps: Steps, without: int) -> Linearization:
         """Return the first derivatives of steps as a `Linearization`.
-        They are derivatives with respect to state, input, parameters, step length and time. The argument
-        `without` is the number of columns omitted at the end: 2 omits step length and time, 0 omits nothing.
+        They are derivatives with respect to state, input, parameters, step length and time. If `without` is
+        2, the last two columns of the Jacobians, those for step length and time, are omitted; if it is 0, no
+        column is omitted.
         """
         rows = [
             self._derivatives(f, self.step(f, x, u, float(t), float(h)))
@@ -413,8 +414,8 @@ class Bounces(ContactSteps):
 
 def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
     """Return the gaps of contacts at several times, by cubic interpolation.
-    The polynomials interpolate the gaps and their rates at the start and at the end of a motion with the
-    duration h.
+    The times belong to a motion with the duration h. The polynomials interpolate the gaps and their rates at
+    the start and at the end of this motion.
     """
     s = LOOKS.reshape(-1, *[1] * gap.ndim)
     start = (1 + 2 * s) * (1 - s) ** 2 * gap + s * (1 - s) ** 2 * h * speed
@@ -427,7 +428,7 @@ def _still(item: Any, name: str) -> Any:
 
 
 class BounceProgram(StepByStep):
-    """Object that computes rollouts with restitution, up to the first possible impact.
+    """Object that computes rollouts of a map whose contacts have restitution.
     A rollout ends before the first step in which there may be an impact.
     """
 

@@ -41,7 +41,7 @@ class ContactDerivatives:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """CasADi symbols of a step's arguments, with its residual and its next state as expressions."""
+        """CasADi symbols of the arguments of a step, and expressions of residual and next state."""
         f = self._f
         x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
         t, dt, kappa = ca.SX.sym("t"), f.symbols.dt, ca.SX.sym("kappa")
@@ -84,8 +84,8 @@ class ContactDerivatives:
         return Normals(self._f.nd + self._f.nm, self._f.touches.all, np.arange(self._f.nd))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the unknowns of solved steps (N, nz), and their contact points.
-        The unknowns are mean velocities and multipliers.
+        """Return the unknowns (N, nz) of N solved steps, and data of their contact points.
+        The unknowns of a step are its mean velocities and multipliers.
         """
         f, nd = self._f, self._f.nd
         if f.features.pairs:  # the contact points are known only inside the step: solve it again

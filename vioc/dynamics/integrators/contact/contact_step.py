@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 class CoordinateBalance(NamedTuple):
-    """Known terms of the equations of a step with contact.
-    They are evaluated at a mean velocity of the step. The impulses of constraints and contacts, which are
-    unknown, are not included.
+    """Terms of the equations of a step with contact, without the unknown impulses.
+    The unknown impulses are those of constraints and contacts. The terms are evaluated at a mean velocity of
+    the step.
 
     Attributes
     ----------
@@ -70,9 +70,9 @@ class CoordinateBalance(NamedTuple):
 def balance(
     f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any, places: Any = NOWHERE
 ) -> CoordinateBalance:
-    """Return the known terms of the equations of a step with contact, as expressions.
-    They are evaluated at state x and mean velocity V of the step. The impulses of constraints and contacts,
-    which are unknown, are not included.
+    """Return the equations of a step with contact, without the unknown impulses.
+    The unknown impulses are those of constraints and contacts. The terms of the equations are expressions,
+    evaluated at state x and mean velocity V of the step.
     """
     nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
     q0, p, rho, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, nf), part(u, 0, nf)
@@ -103,9 +103,10 @@ class CondensedTouch(NamedTuple):
 
 def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> CondensedTouch:
     """Eliminate a contact's variables y from the Newton system of a step.
-    The result contains the terms that the contact then adds to the system. The contact has the equations
-    `cone`, the gap and slip velocities w, and the friction coefficient mu. J is the Jacobian of gap and slip
-    at the start of the step, and H the gradient of the gap at its end. The barrier parameter is `goal[0]`.
+    The result contains the terms that the contact then adds to the system. The argument `cone` has the
+    contact's equations, w are its gap velocity and slip velocities, and mu is its friction coefficient. J is
+    the Jacobian of gap and slip at the start of the step, and H the gradient of the gap at its end. The
+    barrier parameter is `goal[0]`.
 
     The change of the contact impulse is c - S dw with dw = K dV, for the change dV of the mean velocity. K is
     the Jacobian J of gap and slip with its first row replaced by H; without a gap K is J. Maths:

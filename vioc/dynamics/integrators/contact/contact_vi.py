@@ -127,7 +127,7 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @shared
     def mass(self) -> float:
-        """Mass of the whole mechanism at the default parameters, kg."""
+        """Mass of the whole mechanism in kg, at the default parameters."""
         masses = [float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass]
         return sum(masses) or float(self.lagrangian.mass_scale.sum())
 

@@ -1,4 +1,4 @@
-"""Equations of a step with contact in generalized coordinates, as instructions for the compiled solver."""
+"""Equations of a step with contact in generalized coordinates, for the compiled solver."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 class FlatTape(Tape):
-    """Instructions with which the compiled solver evaluates the equations of a step with contact.
-    The instructions call CasADi functions of the whole mechanism, not of single bodies.
+    """List of instructions that evaluate the equations of a step with contact.
+    The compiled solver executes the instructions. They call CasADi functions of the whole mechanism, not of
+    single bodies.
     """
 
     def __init__(self, f: ContactVI):

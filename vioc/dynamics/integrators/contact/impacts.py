@@ -187,10 +187,10 @@ class ImpactEnd(End):
 
 
 class ImpactTape(Tape):
-    """Instructions with which the compiled solver computes one stage of an impact.
-    An impact is computed in three stages: the motion just before the impact, the compression and the
-    restitution. The solver computes the velocities after a stage from the configuration and the momenta
-    before the stage.
+    """List of instructions that evaluate the equations of one stage of an impact.
+    The compiled solver executes the instructions. An impact is computed in three stages: the motion just
+    before the impact, the compression and the restitution. The solver computes the velocities after a stage
+    from the configuration and the momenta before the stage.
 
     The instructions lead from [q, b, offset, preload, guess] to [V, 0]: configuration, momenta, offsets of
     the gap velocities, given normal impulses and the initial guess of V.
@@ -392,9 +392,10 @@ class Impact:
         return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
     def derivatives(self, solution: tuple) -> np.ndarray:
-        """Return the derivatives of the momenta after N impacts and of their impulses.
+        """Return the derivatives of the momenta after N impacts and of the impulses.
         They are derivatives with respect to configurations, momenta before the impacts, and parameters. The
-        argument is the field `solution` of the result of `struck`, which computes the impacts.
+        method `struck`, which computes the impacts, returns the argument as the field `solution` of its
+        result.
         """
         G_y, G_z, X_y, X_z = self._slopes(*solution)
         scale = 1 / np.abs(G_z).max(axis=2, keepdims=True)

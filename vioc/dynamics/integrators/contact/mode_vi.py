@@ -110,9 +110,9 @@ class HoldingLagrangian(Lagrangian):
 
     @cached_property
     def sizes(self) -> ca.SX:
-        """Magnitudes of the terms that cancel in each constraint.
-        They are used to estimate rounding errors of the constraint's gradient. They are 0 for contacts, so
-        that even a small gradient of a contact does not count as a rounding error.
+        """Scales (m, 2) of the rounding errors of m constraints.
+        The rounding error of a constraint is a few machine epsilons times its scale. The scales are 0 for
+        contacts, so that even a small gradient of a contact does not count as a rounding error.
         """
         return ca.vertcat(super().sizes, ca.SX.zeros(len(self.rows), 2))
 

@@ -83,8 +83,8 @@ class ContactSteps(ABC):
 
     @abstractmethod
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Any]:
-        """Return the impacts of a step and the motions between these impacts.
-        The list is empty for a map without restitution.
+        """Return a list of the impacts of one step and the motions between these impacts.
+        For a map without restitution, the list is empty.
         """
 
     @abstractmethod

@@ -148,16 +148,18 @@ class Touches:
     def natural(self, constraints: int) -> NaturalUnits:
         """Return the units that make the residuals of a step dimensionless.
         The unit of coordinates, and of gaps and slips of contacts, is 1 rad or the characteristic length of
-        the mechanism. Constraint values have the unit 1; the argument is the number of constraints.
+        the mechanism. The values of constraints, whose number is the argument, have been made dimensionless
+        before, so that their unit is 1.
 
         Constraint values have no unit, as `Pieces.leave` divides them by the lengths of their gradients.
         """
         return NaturalUnits(self._length, self._sizes, np.concatenate([np.ones(constraints), self._units]))
 
     def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
-        """Return one number for each contact, joint limit or dry friction.
-        For a contact it is the friction coefficient; without friction it is 1. For dry friction, whose
-        largest force is given, it is the largest friction impulse in a step of length dt.
+        """Return friction coefficients of contacts and friction impulses of dry friction.
+        There is one number for each contact, joint limit or dry friction. For a contact or joint limit it is
+        the friction coefficient, or 1 without friction. For dry friction it is the largest friction impulse
+        in a step of length dt.
         """
         each = zip(self.all, ca.vertsplit(self.friction(theta)), strict=True)
         return [value if t.cone.gap else dt * value for t, value in each]

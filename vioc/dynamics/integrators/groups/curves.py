@@ -71,8 +71,8 @@ class Curves:
     @cached_property
     def errors(self) -> ca.Function:
         """CasADi function that computes rotation errors and momenta of a body in a step.
-        A rotation error is the rotation vector from a given attitude to the attitude of the body; the momenta
-        are angular momenta.
+        A rotation error is the rotation vector from a reference attitude, which is an argument of the
+        function, to the attitude of the body at the same time. The momenta are angular momenta.
 
         Arguments and results are (y, dt, attitudes (4 s + 4,)) -> rotation vectors and momenta (3, s + 1)
         each, at the s points and at the end; y = (rotation vector at the start, pi, rates, torques), (6 + 6
@@ -173,7 +173,8 @@ class Path:
 
 class _Elimination:
     """Solver, by elimination, of a linear system whose unknowns x_i are quaternions.
-    The equations are x_i - sum_j a_ij x_j q_j = right_i, with numbers a_ij and quaternions q_j.
+    The equations are x_i - sum_j a_ij x_j q_j = right_i, with given numbers a_ij and given quaternions q_j
+    and right_i.
     """
 
     def __init__(self, a: np.ndarray, q: list[Quaternion]):

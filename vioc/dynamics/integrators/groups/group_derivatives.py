@@ -30,10 +30,10 @@ class GroupDerivatives:
 
     @cached_property
     def _implied(self) -> tuple[list[ca.SX], ca.SX, ca.SX, ca.SX]:
-        """Symbols and expression of the implicit equations G = 0 of a step.
-        G has the shape (ndx + nm,). The symbols are those of the arguments, of s = (displacement of the start
-        state, inputs, parameters), and of y = (displacement of the end state, multipliers), where a
-        displacement is a small change of the state.
+        """CasADi expression of the residual G of a step, and the symbols in it.
+        G has the shape (ndx + nm,). The first result is a list of the symbols of the step's arguments. Then
+        follow s = (displacement of the start state, inputs, parameters), y = (displacement of the end state,
+        multipliers), and G, where a displacement is a small change of a state.
 
         Errors and multipliers y are relative to the arguments.
         """

@@ -48,7 +48,7 @@ class GalerkinStep:
     def _places(self) -> ca.Function:
         """CasADi function that computes the configurations along a step.
         Its arguments and results are (x, V (nd, s), dt) -> configurations at the s quadrature points (nq, s)
-        and at the end (nq,) of the step. V are the rates at the quadrature points.
+        and at the end (nq,) of the step. V are the rates of the configuration at the quadrature points.
         """
         space, rule, s = self.space, self.rule, self.rule.stages
         x, dt, V = ca.SX.sym("x", self.f.nx), ca.SX.sym("dt"), ca.SX.sym("V", space.nd, s)
@@ -64,9 +64,9 @@ class GalerkinStep:
     @cached_property
     def _factors(self) -> ca.Function:
         """CasADi function that factorizes the mass matrix for a step.
-        Its arguments and results are (x, V (nd, s), dt, parameters) -> stacked factors, with the rates V at
-        the s quadrature points. The mass matrix is factorized at these points or, with constraints, only in
-        the middle of the step.
+        Its arguments and results are (x, V (nd, s), dt, parameters) -> stacked factors, with the rates V of
+        the configuration at the s quadrature points. The mass matrix is factorized at these points or, with
+        constraints, only in the middle of the step.
         """
         x, V, dt = self._places.sx_in()
         theta = ca.SX.sym("theta", len(self.f.parameters))
@@ -81,14 +81,16 @@ class GalerkinStep:
     @property
     def _unknowns(self) -> int:
         """Number of unknowns of a step with several stages.
-        The unknowns are the rates at all stages, and the multipliers at all stages but the last.
+        The unknowns are the rates of the configuration at all stages, and the multipliers at all stages but
+        the last.
         """
         return self.rule.stages * self.space.nd + (self.rule.stages - 1) * self.f.nm
 
     @cached_property
     def _iterate(self) -> ca.Function:
         """CasADi function that computes one iteration of the solver of a step.
-        The unknowns of the iteration are the rates and the multipliers at the stages of the step.
+        The unknowns of the iteration are the rates of the configuration and the multipliers at the stages of
+        the step.
 
         (z, x, u, t, dt, parameters, factors) -> new z, (x_next, z), error. z is V_1 to V_s and lambda_1 to
         lambda_s-1; the error is the correction of increments. x_next belongs to the given z, so that its
@@ -129,9 +131,9 @@ class GalerkinStep:
 
     def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
         """Return the corrections of one iteration of a step with s stages.
-        The corrections are those of the rates (nd, s) and of the multipliers (nm, s - 1). The argument `left`
-        is the residual of the momentum equations, h is that of the constraints, and `factors` is the
-        factorized mass matrix.
+        They are corrections of the rates (nd, s) of the configuration and of the multipliers (nm, s - 1). The
+        argument `left` is the residual of the momentum equations, h is the residual of the constraints, and
+        `factors` is the factorized mass matrix.
 
         Multipliers are eliminated by equation (GA 12) of docs/maths/galerkin.md.
         """
@@ -151,14 +153,17 @@ class GalerkinStep:
         return ca.horzcat(*by), y @ ca.DM(apart).T / dt
 
     def residual(self) -> None:
-        """Return None, because the residual of a step also depends on the rates at its stages."""
+        """Return None, because the residual is not a function of the two states alone.
+        The equations of a step with several stages contain further unknowns: the rates of the configuration
+        at the stages.
+        """
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
         """Return the CasADi function that solves one step, or None if `robust` is True.
         The function is (x, u, t, dt, parameters) -> (next state, multipliers, error of the solution). The
-        initial guess of the rates at the stages extrapolates the rates at the start of the step by the
-        accelerations there; that of the multipliers is their value at the start. The robust solver is the
-        method `rescued`.
+        initial guess of the rates of the configuration at the stages extrapolates these rates from the start
+        of the step, by the accelerations there. The initial guess of the multipliers is their value at the
+        start. The robust solver is the method `rescued`.
         """
         if robust:
             return None

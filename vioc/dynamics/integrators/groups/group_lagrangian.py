@@ -27,8 +27,8 @@ from vioc.dynamics.lagrangian import LONG, OPTIONS, Lagrangian
 
 class _Attitude(Pose):
     """Constant rotation in the auxiliary mechanism of `GroupLagrangian`.
-    The nine entries of its matrix are parameters. In the auxiliary mechanism, such a constant rotation,
-    followed by three angles, replaces each rotation of the given mechanism.
+    The nine entries of its matrix are parameters. The auxiliary mechanism results from the user's mechanism
+    if each rotation is replaced by such a constant rotation and three angles.
     """
 
     def __post_init__(self) -> None:
@@ -110,10 +110,11 @@ class GroupLagrangian:
 
     @cached_property
     def place_at(self) -> ca.Function:
-        """CasADi function that evaluates the arguments of the auxiliary mechanism.
-        From (q, parameters) it computes the variables and parameters of the auxiliary mechanism. In this
-        mechanism each rotation is a constant rotation, whose matrix entries are parameters, followed by a
-        rotation by three angles. These angles are zero in the result.
+        """CasADi function that computes the variables of the auxiliary mechanism.
+        Its arguments are (q, parameters), with the configuration q; its results are the variables and
+        parameters of the auxiliary mechanism. In this mechanism each rotation is a constant rotation, whose
+        matrix entries are parameters, followed by a rotation by three angles. These angles are zero in the
+        result.
         """
         q, *_, theta = self._symbols
         return ca.Function("place", [q, theta], list(self.at(q, theta)), OPTIONS)
@@ -158,8 +159,8 @@ class GroupLagrangian:
     def directions(self) -> ca.Function:
         """CasADi function that computes the constraint Jacobian without rounding errors.
         Rows whose entries are all as small as rounding errors are set to zero. The arguments and results are
-        (q, parameters) -> Dh (nm, nd), and the magnitudes (nm,) of the terms that cancel in each constraint,
-        from which its rounding errors are estimated.
+        (q, parameters) -> Dh (nm, nd), and a scale (nm,) of the rounding errors of each constraint: the
+        errors are a few machine epsilons times this scale.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         raw = ca.Function("raw", [g.q_vector, g.parameters], [lag.directions, lag.sizes[:, 0]])
@@ -203,9 +204,9 @@ class GroupLagrangian:
 
     def moved(self, expression: Any, q: Any, v: Any, theta: Any) -> ca.SX:
         """Evaluate an expression of the auxiliary mechanism at the configuration q.
-        The rates of the configuration are v. In the auxiliary mechanism each rotation is a constant rotation,
-        whose matrix entries are parameters, followed by three angles. The parameters of the given mechanism
-        are theta.
+        The rates of the configuration are v, the parameters are theta. In the auxiliary mechanism each
+        rotation of the user's mechanism is a constant rotation, whose matrix entries are parameters, followed
+        by three angles.
         """
         g = self.lagrangian.graph
         raw = ca.Function("raw", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
@@ -267,9 +268,9 @@ class GroupLagrangian:
 
     @cached_property
     def long(self) -> bool:
-        """Flag, True if recursions over the tree of bodies solve steps fast.
-        They are faster than a factorization for long chains of bodies without constraints, in which forces
-        and potentials besides gravity do not couple variables.
+        """Flag, True if recursions over the tree of bodies are faster than factorization.
+        They are faster for long chains of bodies without constraints, in which forces and potentials besides
+        gravity do not couple variables.
         """
         if self.lagrangian.depths < LONG or self.lagrangian.constraint_names:
             return False

@@ -76,11 +76,11 @@ class GroupQuantities(KernelMap):
         return Evaluator(self.group.directions)
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """Return world positions (N, nodes, 3) of all frames for states (N, nx), m."""
+        """Return world positions (N, n, 3), in m, of all n frames for states (N, nx)."""
         return self.frame_poses(X)[0]
 
     def frame_poses(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return positions (N, nodes, 3), m, and rotations (N, nodes, 3, 3) of all frames."""
+        """Return the poses of all n frames: positions (N, n, 3) in m, rotations (N, n, 3, 3)."""
         X = np.atleast_2d(np.asarray(X, float))
         p, R = self._place_numbers(np.ascontiguousarray(X[:, : self.nq]), self.theta)
         return np.swapaxes(p, 1, 2), np.swapaxes(R.reshape(len(X), 3, -1, 3), 1, 2)

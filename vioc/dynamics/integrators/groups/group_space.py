@@ -1,6 +1,6 @@
 """State space of a mechanism whose attitudes are unit quaternions.
-A state [r, s, p] has scalar coordinates r, quaternions s and momenta p. The error of a state, a small
-displacement, is (dr, phi, dp), with one rotation vector phi for each quaternion.
+A state [r, s, p] has scalar coordinates r, quaternions s and momenta p. A displacement from one state to
+another is (dr, phi, dp), with one rotation vector phi for each quaternion.
 
 Errors of the quaternions s are rotation vectors phi, with s_1 = s_0 exp(phi).
 """

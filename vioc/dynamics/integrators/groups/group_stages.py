@@ -33,9 +33,10 @@ FOUND = 1e-8  # largest relative difference between a step's end and the end fro
 
 
 class Along(NamedTuple):
-    """Values and derivatives of the equations of N steps at given unknowns.
-    The unknowns of a step with s stages are w = (V; lambda, v): the rates V and the multipliers lambda at the
-    stages, and the rates v at the end of the step. The unknowns lambda and v exist only with constraints.
+    """Values and derivatives of the equations of N steps, evaluated at given unknowns.
+    The unknowns of a step with s stages are w = (V; lambda, v): the rates V of the configuration and the
+    multipliers lambda at the stages, and the rates v at the end of the step. Without constraints, only V is
+    unknown.
 
     There are P = s + 1 points with the end, and K evaluated points.
 
@@ -122,10 +123,10 @@ class GroupStageDerivatives:
     # -- unknowns of solved steps ---------------------------------------------------------------------
 
     def solved(self, steps: Steps, theta: np.ndarray) -> Along:
-        """Return the rates at the stages of solved steps, found by Newton's method.
-        They are computed from the states at the start and at the end of each step. The result also has the
-        values and derivatives of the step equations at these rates. The initial guess interpolates the rates
-        at both ends of a step.
+        """Return the equations of solved steps at their roots, with derivatives.
+        The unknown rates of the configuration at the stages are computed by Newton's method, from the states
+        at the start and at the end of each step. The initial guess interpolates the rates at both ends of a
+        step.
 
         Raises
         ------
@@ -155,7 +156,7 @@ class GroupStageDerivatives:
         self._fail(steps, int(np.argmax(np.abs(at.left).max(axis=1))), float(last))
 
     def _check(self, steps: Steps, at: Along) -> None:
-        """Raise `StepError` if recomputed rates do not lead to the end state of a step."""
+        """Raise `StepError` if the computed stage rates do not lead to the end state of a step."""
         x1 = np.concatenate([at.q, at.p], axis=1)
         off = np.abs(self.f.difference(steps.x1, x1)).max(axis=1) / (1 + np.abs(steps.x1).max(axis=1))
         worst = int(np.argmax(off))
@@ -244,8 +245,8 @@ class GroupStageDerivatives:
     def _equations(self, o: np.ndarray, m: np.ndarray) -> np.ndarray:
         """Return the residuals (N, nw, ...) of the equations of N steps.
         These equations determine the rates and multipliers of the steps. The array o has the momenta, forces,
-        constraint values and constraint rates at the quadrature points. The array m has the momenta that the
-        forces produce, at the same points and at the end of the step.
+        constraint values and constraint rates at the quadrature points. The array m has the momenta that
+        follow from the forces, at the quadrature points and at the end of the step.
 
         The shapes are o (N, K, no, ...) and m (N, P, nd, ...). The residuals are the differences of the
         momenta at the stages; the constraint values h at all points except the first; the difference of the
@@ -260,9 +261,9 @@ class GroupStageDerivatives:
 
     def _momenta_by(self, at: Along, by_y: np.ndarray, own: np.ndarray) -> np.ndarray:
         """Return the total derivatives (N, P, nd, n) of the momenta along N steps.
-        The momenta are those that forces and torques produce at the quadrature points and at the end of a
-        step, P points together. They are differentiated with respect to n variables. The array `own` has
-        their derivatives at constant forces, `by_y` has the derivatives of the arguments of the forces.
+        The momenta are those that forces and torques produce at P points of a step: the quadrature points and
+        the end. They are differentiated with respect to n variables. The array `own` has their derivatives at
+        constant forces; `by_y` has the derivatives of the arguments y of the forces.
 
         The result is the sum of `own` and of the derivatives through the forces f; `by_y` (N, K, ny, n) are
         the derivatives of the points' arguments y.
@@ -305,7 +306,7 @@ class GroupStageDerivatives:
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of N steps, contracted with covectors.
         They are the Hessians of Z . x_k+1 + zeta . multipliers for each step, with respect to state, input
-        and parameters.
+        and parameters. Z and zeta are the covectors, one row for each step.
 
         They are sums of the Hessians of points and curves, weighted by the adjoint.
         """
@@ -348,8 +349,8 @@ class GroupStageDerivatives:
 
 class StageEquations(BranchEquations):
     """Equations of one step with several stages, for continuation in its length.
-    The unknowns are the rates V at the stages, the step length times the multipliers, and the rates at the
-    end.
+    The unknowns are the rates of the configuration at the stages, the step length times the multipliers, and
+    the rates of the configuration at the end.
     """
 
     def __init__(
@@ -367,8 +368,8 @@ class StageEquations(BranchEquations):
 
     def _at(self, w: np.ndarray, share: float) -> tuple[Along, np.ndarray]:
         """Return values and derivatives of the equations of a shortened step.
-        The step is shortened to the fraction `share` of its length. The second result has the factors that
-        convert the unknowns w of the continuation to those of the equations.
+        The step is shortened to the fraction `share` of its length. The second result has one factor for each
+        entry of w. The products of the entries and the factors are the unknowns of the equations.
         """
         length = share * self.dt
         one = self.x[None], self.x[None], self.u[None], np.zeros((1, self.f.nm))
@@ -410,8 +411,8 @@ def _by_columns(function: ca.Function) -> ca.Function:
 
 
 def _sizes(f: GroupVI, X: np.ndarray) -> np.ndarray:
-    """Return the magnitudes (N, nd) of the configurations in states X (N, nx).
-    They serve as scales of displacements.
+    """Return typical magnitudes (N, nd) of the coordinates in states X (N, nx).
+    Small displacements of the coordinates are divided by these magnitudes.
     """
     sizes = np.tile(f.group.natural_sizes, (len(X), 1))
     sizes[:, : f.nr] += np.abs(X[:, : f.nr])

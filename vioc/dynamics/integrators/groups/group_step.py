@@ -48,8 +48,8 @@ CONVERGED = 3e-16
 
 
 class Middle(NamedTuple):
-    """Momentum balance of a midpoint step, and impulse of all forces, (nd,) each.
-    The impulses of constraints are not included.
+    """Momentum balance of a midpoint step, and the impulse of all forces in it.
+    The shape is (nd,) for each. The impulses of constraints are not included.
 
     `balance` is the momentum balance (3); `impulse` is the change of p over the step, for rotations in the
     axes of the middle of the step.
@@ -215,8 +215,8 @@ class GroupStep:
         return scalars(Dh[:, place]), scalars(ends[:, place])
 
     def _placeholders(self, theta: Any) -> list[Any]:
-        """Return placeholder arguments for a function of the parameters only.
-        They replace the input, the time and the step length: the result is (u, t, dt, parameters).
+        """Return arguments (u, t, dt, parameters) for a function that ignores u, t and dt.
+        Constants replace u, t and dt.
         """
         return [ca.SX(self.f.nu, 1), 0, 1, theta]
 
@@ -283,9 +283,9 @@ class GroupStep:
     @cached_property
     def _guess(self) -> ca.Function:
         """CasADi function that guesses the increments of the configuration in a step.
-        Its arguments and results are (x, u, t, dt, parameters) -> dt v + dt^2/2 dv/dt (nd,), and a flag,
-        which is infinite if an angle may turn by more than 1 rad, else 0. v and dv/dt are the rates and
-        accelerations at the start of the step.
+        Its arguments and results are (x, u, t, dt, parameters) -> dt v + dt^2/2 dv/dt (nd,), and a number:
+        infinity if an angle may turn by more than 1 rad, else 0. v and dv/dt are the rates and accelerations
+        of the configuration at the start of the step.
         """
         x, u, t, dt, theta = self._context()
         v, a = self._begins(x, u, t, dt, theta)

@@ -217,7 +217,9 @@ class GroupVI(GroupQuantities):
 
     @shared
     def mass_scale(self) -> np.ndarray:
-        """Typical diagonal entries of the mass matrix (nd,), which weight rates of different units."""
+        """Typical diagonal entries (nd,) of the mass matrix.
+        They are weights that make rates of different units comparable.
+        """
         return self.group.lagrangian.mass_scale[self.group.place]
 
     @shared

@@ -78,8 +78,8 @@ def _library() -> ctypes.CDLL:
 
 
 def contraction(solver: str) -> float:
-    """Return the largest ratio of successive corrections for an accepted root.
-    The solver, given by its name, rejects a root if the norms of its corrections decrease more slowly.
+    """Return the largest accepted ratio of the norms of successive corrections.
+    The solver with the name `solver` rejects a root if the norms of its corrections decrease more slowly.
     """
     return CONTRACTION_OF_MASS if solver == "riqn" else CONTRACTION
 
@@ -153,8 +153,8 @@ class LinearTimeCore:
         self._attach_other_forces()
 
     def _attach_other_forces(self) -> None:
-        """Compile the remaining forces and potentials, and attach them to the C model.
-        The C model already contains gravity, joint damping and joint inputs.
+        """Compile the forces and potentials that the C model lacks, and attach them to it.
+        The C model already contains gravity, joint damping and inputs of single joints.
         """
         f, lag = self.f, self.f.lagrangian
         system, g, nd = f.system, lag.graph, f.nd
@@ -251,8 +251,8 @@ class LinearTimeCore:
         return states[:done], applied[:done], errors[:seen], evaluations[:seen]
 
     def history(self, x: np.ndarray, u: np.ndarray, t: float, dt: float, limit: int) -> np.ndarray:
-        """Return the residual norms at the iterates of a step from state x.
-        The norms are 2-norms. The solver makes at most `limit` iterations.
+        """Return the 2-norms of the residual at the iterates of a step from state x.
+        The solver makes at most `limit` iterations.
         """
         x, u = (np.ascontiguousarray(a, float) for a in (x, u))
         state, norms = np.empty(self.f.nx), np.empty(limit)

@@ -76,7 +76,8 @@ class Bodies:
 
     def displacements(self, start: Sequence[Place], end: Sequence[Place]) -> list[Twist | None]:
         """Return the twists that move all links from their start to their end poses.
-        The poses are those at the start and at the end of a step. The result is None for massless links.
+        The poses are those at the start and at the end of a step. The list has None in place of the twist of
+        a massless link.
 
         The twists are X_i = log D_i, D_i = X_start^-1 D_parent X_end ([L] (19)).
         """
@@ -140,7 +141,8 @@ class Bodies:
         self, start: Sequence[Place], end: Sequence[Place], h: Any, damping: Sequence[Any]
     ) -> ArticulatedInverse:
         """Return a solver of linear systems with the Newton matrix of a step, in O(n).
-        The matrix is -D2 D1 T_d + diag(damping), with the kinetic part T_d of the discrete action.
+        The matrix is -D2 D1 T_d + diag(damping). T_d is the kinetic part of the discrete action of the step,
+        and D2 D1 T_d its mixed second derivative with respect to the configurations at the start and the end.
         """
         M = self.derivatives(self.displacements(start, end), h)
         joints = [
@@ -158,7 +160,8 @@ class Bodies:
 
     def jacobian(self, start: Sequence[Place], end: Sequence[Place], h: Any) -> list[list[Any]]:
         """Return the kinetic part of the Newton matrix (nd, nq) of a step as rows.
-        It is -D2 D1 T_d, where T_d is the kinetic part of the discrete action ([L] Algorithm 4). The
+        It is -D2 D1 T_d ([L] Algorithm 4). T_d is the kinetic part of the discrete action of the step, and D2
+        D1 T_d its mixed second derivative with respect to the configurations at the start and the end. The
         computation takes time O(n^2) for n bodies.
         """
         M = self.derivatives(self.displacements(start, end), h)
@@ -213,8 +216,8 @@ def momentum(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> Wr
 @vec.inlined
 def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> tuple[Wrench, Wrench]:
     """Return the momentum of a body at the start and at the end of a step.
-    With the twist X of the body in the step, the inertia G and the step length h, they are dlog_X^T G X / h
-    and dlog_-X^T G X / h.
+    The two momenta are dlog_X^T G X / h and dlog_-X^T G X / h, with the twist X of the body in the step, the
+    inertia G and the step length h. The matrix dlog_X is the derivative of the logarithm of SE(3) at X.
     """
     P = momentum(mass, moment, inertia, X, h)
     return se3.dlog_transposed(X, P), se3.dlog_transposed(X, P, -1.0)

@@ -111,8 +111,8 @@ class StepGraphs:
     def newton_matrix(self) -> ca.Function:
         """CasADi function that computes the Newton matrix K (nd, nd), by [L] Algorithm 4.
         Its arguments are (q_k, q_k+1, u, t, dt, parameters) of a step. K is the negative derivative of the
-        momentum balance p_k + D1 L_d + F- with respect to q_k+1. L_d is the discrete Lagrangian, and F- the
-        impulse of the forces at the start of the step.
+        momentum balance p_k + D1 L_d + F- with respect to q_k+1. D1 L_d is the derivative of the discrete
+        Lagrangian with respect to q_k, and F- the impulse of the forces at the start of the step.
         """
         f, nd = self.f, self.f.nd
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
@@ -221,7 +221,7 @@ class StepGraphs:
     def guess(self, name: str) -> ca.Function:
         """Return a CasADi function that computes the initial guess of q_k+1.
         The next configuration q_k+1 is the unknown of a step. The function is (x, u, t, dt, parameters) ->
-        guess (nd,), and a flag, which is infinite if an angle may turn by more than 1 rad, else 0.
+        guess (nd,), and a number: infinity if an angle may turn by more than 1 rad in the step, else 0.
         """
         f = self.f
         if name == "predicted":
@@ -234,8 +234,9 @@ class StepGraphs:
 
     def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
         """Return 0 if all pivots of a step's Newton matrix have the expected signs.
-        Otherwise, return infinity. The expected signs are those for short steps. The argument `saddle` is the
-        factorized Newton matrix, and `J0` is the constraint Jacobian at the start of the step.
+        Otherwise, return infinity. The expected signs are those at very small step lengths. The argument
+        `saddle` is the factorized Newton matrix, and `J0` is the constraint Jacobian at the start of the
+        step.
 
         With other signs a determinant may have changed sign between length 0 and dt. For short steps K is
         M(q_k)/dt, and Dh K^-1 Dh' is dt Dh M^-1 Dh'. `J0` is the constraint Jacobian Dh(q_k).

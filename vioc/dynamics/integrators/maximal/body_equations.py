@@ -125,9 +125,11 @@ class Assembly:
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
     def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
-        """Return the constraint values at the start or the end of a step.
-        The result has one vector for each joint or loop constraint. Values of loop constraints are converted
-        to dimensionless displacements; values of joint constraints remain unchanged.
+        """Return the constraint values that belong to a momentum balance.
+        The balance at the start of a step determines the constraint values at the end of the step. The
+        balance at the end (`arrival` is True) determines the constraint rates there, which are multiplied by
+        the step length. The result has one vector for each joint or loop constraint. Only the values of loop
+        constraints are converted, to dimensionless displacements.
         """
         found = []
         for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
@@ -250,7 +252,7 @@ class Assembly:
     def arrive(self, V: Any, base: Any, held: Held) -> BodyBalance:
         """Return the momentum balance at the end of a step.
         The result also has the rates of the constraints. V are the velocities at the end of the step, and
-        `base` the momenta from which they follow.
+        `base` the momenta there without the constraint and contact impulses.
         """
         on, graph = self.on, self.graph
         own = self.twists(V)
@@ -318,7 +320,8 @@ class Assembly:
 
     def worked(self, at: BodyBalance, base: Any) -> Any:
         """Return the kinetic energy that impulses add, and twice the kinetic energy.
-        The impulses are those of constraints and contacts at the start of a step.
+        The impulses are those of constraints and contacts on the bodies at the start of a step. The second
+        result is twice the total kinetic energy of the bodies.
         """
         each = zip(at.V, self.twists(base), at.rest, strict=True)
         return self.on.sum([(self.on.call(self.graph.work, [*own])[0], PLUS) for own in each])
@@ -392,17 +395,17 @@ class Assembly:
         return F, rhs
 
     def _touching(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
-        """Return the arguments with which each contact's variables are eliminated.
-        They are the arguments of the CasADi function `Geometry.condensed`.
+        """Return, for each contact, the arguments of the function `Geometry.condensed`.
+        This CasADi function eliminates the contact's variables from the Newton system.
         """
         touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
         return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
 
     def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintNode, G: list, H: list, g: Any) -> None:
-        """Add the constraint equations of a joint to momentum balances.
-        The equations are multiplied by weights and added to the momentum balances of the joint's bodies. This
-        is done for a joint whose child body lacks inertia about an axis. The dictionary F has the blocks of
-        the matrix of the Newton system, and `rhs` its right-hand sides.
+        """Add the constraint equations of a joint, with weights, to momentum balances.
+        The momentum balances are those of the joint's bodies. The method is used if the joint's child body
+        has no rotational inertia about some axis. The dictionary F has the blocks of the matrix of the Newton
+        system, and `rhs` its right-hand sides.
         """
         weight = self.graph.weight(group, [h.sparsity() for h in H])
         outputs = iter(self.on.call(weight, [*G, *H, g, self.dt]))
@@ -475,9 +478,9 @@ class Assembly:
         return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
-        """Return the values of the solver's tests at the end of a step.
-        At the start of a step, the solver tests whether impulses add kinetic energy. At the end, two
-        constants that always pass this test replace the energies. The last entry is 0 if the final
+        """Return the values that the solver tests at the end of a step.
+        At the start of a step, the solver tests whether impulses add kinetic energy. There is no such test at
+        the end, where the constants 0 and 1 replace the energies. The last entry is 0 if the final
         configuration determines the velocities (method `undetermined`), else infinity.
 
         The constants are 0 and 1 in place of the energies of `End.work`.

@@ -1,4 +1,4 @@
-"""Equations of a step in maximal coordinates, as instructions for the compiled solver.
+"""Equations of a step in maximal coordinates, for the compiled solver.
 
 Each function that `body_equations.Assembly` calls becomes an instruction of the tape. Bodies, constraints and
 pivots of one kind share a function.
@@ -16,8 +16,9 @@ from vioc.dynamics.integrators.maximal.graph import StepGraph
 
 
 class BodyTape(Tape):
-    """Instructions with which the compiled solver evaluates one momentum balance of a step.
-    It is the momentum balance at the start or at the end of the step.
+    """List of instructions that evaluate one momentum balance of a step.
+    The momentum balance is that at the start or at the end of the step. The compiled solver executes the
+    instructions.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ class BodyEnd(End):
 
 class DenseStep(ContactStep):
     """Solver of steps in numpy.
-    It solves first the momentum balance at the start of a step, then that at its end.
+    It first solves the momentum balance at the start of a step, then the momentum balance at its end.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class DenseStep(ContactStep):
 
     @property
     def nowhere(self) -> np.ndarray:
-        """Data of the contact points of boxes and hulls for a step in which none touch."""
+        """Data of contact points of boxes and hulls, for a step in which no box or hull touches another."""
         return np.tile(OFF, len(self._graph.places))
 
     def leaving(self, x, u, t: float, dt: float, theta, places=None) -> EndProblem:

@@ -1,5 +1,5 @@
 """CasADi functions that compute gaps, slips and impulses of contacts.
-Contacts of the same geometry share them.
+Contacts of the same geometry share these functions.
 
 A *touch* is one gap phi(Z) >= 0 between bodies, with or without friction, or dry friction without a gap. Its
 functions are written once for each kind of geometry and take the values of one touch (points, radii,
@@ -93,13 +93,13 @@ class Geometry:
         return [j.T @ push for j in J], law
 
     def multipliers(self, y: Any, data: Any) -> Any:
-        """Return the multipliers of a contact from the variables y of its smooth law.
-        These variables are, for example, the gap velocity and the impulses.
+        """Return the multipliers of a contact from the variables y of its contact law.
+        The law is smooth; its variables are, for example, the gap velocity and the impulses.
         """
         return self.law.multipliers(y, self._mu(data))
 
     def started(self, J: list, a: Any, V: list, speed: Any, kappa: Any, data: Any, share: Any) -> Any:
-        """Return initial values for the variables of a contact's smooth law.
+        """Return initial values for the variables of a contact's smooth contact law.
         These variables are, for example, the gap velocity and the impulses. The values are inside the bounds
         of the variables.
         """
@@ -131,10 +131,9 @@ class Geometry:
         return data[-1] if self.cone.friction else None
 
     def _law(self) -> tuple[list, list, list, Any, Any]:
-        """Return the change of a contact's variables in a Newton step, as an expression.
-        It depends on the changes of the gap velocity and the slip velocity. The results are the arguments,
-        two lists of Jacobians of gap and slip, the change dy of the variables, and the symbols dw of the
-        changes of these velocities.
+        """Return an expression of the change dy of a contact's variables in a Newton step.
+        It depends on the changes dw of the gap velocity and the slip velocity. The results are a list of the
+        other symbols in the expression, two lists of Jacobians of gap and slip, dy, and the symbols dw.
 
         Returned are the arguments, the Jacobians J and K, the change dy of the variables, and the change dw
         of these velocities.
@@ -208,9 +207,10 @@ class Geometry:
 
 
 def opened(s: Any, smoothing: Any, stride: Any) -> Any:
-    """Return the largest speed at which a gap may close at the end of a step.
-    The argument s is the gap divided by the step length. The argument `stride` is the unit of the gap, 1 rad
-    or the characteristic length of the mechanism, divided by the step length.
+    """Return the largest speed at which the contact law lets a gap close.
+    It is the speed at the end of a step. The argument s is the gap divided by the step length, `smoothing`
+    (m^2/s^2) is that of the contact. The argument `stride` is the unit of the gap, 1 rad or the
+    characteristic length of the mechanism, divided by the step length.
 
     At rest the first term alone balances the contact forces; the second makes open gaps inactive.
     """

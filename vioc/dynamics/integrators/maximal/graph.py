@@ -1,4 +1,5 @@
-"""Graph of the bodies and constraints of a mechanism, with the CasADi functions of its nodes.
+"""Graph whose nodes are the bodies and constraints of a mechanism.
+CasADi functions of the nodes compute the terms of the equations of a step.
 
 Functions of a body or of a constraint are built once for each kind; `body_equations.Assembly` calls them for
 each body and constraint. Maths: docs/maths/maximal.md.
@@ -33,7 +34,8 @@ BESIDE = 1e-3  # the same sine for steps with contact, whose iteration may jump 
 
 
 class StepGraph:
-    """Graph of the bodies and constraints of a system, with the CasADi functions of its nodes.
+    """Graph whose nodes are the bodies and constraints of a system.
+    Its CasADi functions compute the terms of the equations of a step.
 
     Attributes
     ----------
@@ -202,9 +204,10 @@ class StepGraph:
     @cached_property
     def undetermined(self) -> ca.Function:
         """CasADi function that tests whether a configuration determines velocities.
-        The test is made at the end of a step. The result is 0 if the configuration determines the velocities,
-        else infinity. The first argument is the sum of the squared impulses of all single constraints; the
-        second is the sum of the squared total constraint impulses on the bodies.
+        It is the configuration at the end of a step. The result is 0 if the configuration determines the
+        velocities, else infinity. The first argument is the sum of the squares of the impulses by which each
+        single constraint acts on each body. The second is the sum of the squares of the total constraint
+        impulses on the bodies.
         """
         single, sums = ca.SX.sym("single"), ca.SX.sym("sums")
         suspect = ca.if_else(self.sine**2 * single <= sums, 0.0, ca.inf)
@@ -259,7 +262,7 @@ class StepGraph:
 
     @property
     def radii(self) -> np.ndarray:
-        """Radii of gyration of the bodies (n,), m."""
+        """Radii of gyration (n,) of the n bodies, in m."""
         return np.sqrt(self.scales[3::6] / self.scales[::6])
 
     @property
@@ -301,7 +304,7 @@ class StepGraph:
     def _joint_units(self, group: ConstraintNode, length: float) -> np.ndarray:
         """Return the unit of each constraint value of a joint.
         It is the characteristic length of the mechanism, or 1 rad. For a loop constraint it is 1, because the
-        function `landed_off` makes its values dimensionless.
+        values of loop constraints have been made dimensionless.
         """
         moves = np.zeros(group.rows.size, bool)
         if group.joint:
@@ -414,8 +417,8 @@ class StepGraph:
     # -- contacts -----------------------------------------------------------------------------------------
 
     def numbers(self, touch: Touch) -> ca.DM | ca.Function:
-        """Return the numerical data of a contact, or a function of the parameters.
-        The function computes the data, such as points and radii, from the parameters.
+        """Return the numerical data of a contact, such as points and radii.
+        If these data depend on parameters, return a CasADi function that computes them from the parameters.
         """
         return self._once(("numbers", touch.name), lambda: self._numbers_of(touch))
 
@@ -455,22 +458,22 @@ class StepGraph:
 
     @property
     def places(self) -> list[Touch]:
-        """Contacts of the graph that are possible contact points of boxes and hulls."""
+        """Possible contact points of boxes and hulls, each as an object `Touch`."""
         return [t for t in self.touches if t.placed]
 
     # -- bodies without inertia ---------------------------------------------------------------------------
 
     def weighs(self, group: ConstraintNode) -> bool:
         """Return whether a joint's constraints are also added to momentum balances.
-        They are added, with weights, to the momentum balances of the joint's bodies if the child body lacks
-        inertia about an axis.
+        They are added, with weights, to the momentum balances of the joint's bodies if the child body has no
+        rotational inertia about some axis.
         """
         return group.joint and self.light[group.bodies[-1]]
 
     def weight(self, group: ConstraintNode, patterns: list[ca.Sparsity]) -> ca.Function:
         """Return the CasADi function that computes a joint's terms in momentum balances.
         The terms are the constraint equations of the joint, with weights. They are added to the momentum
-        balances of the joint's bodies if the child body lacks inertia about an axis.
+        balances of the joint's bodies if the child body has no rotational inertia about some axis.
 
         Its arguments and results are (G' by body.., H by body.., g, dt) -> for each body i -G_i' K g, then
         G_i' K H_k for each body k. G and H are derivatives of the constraint values g, K contains the

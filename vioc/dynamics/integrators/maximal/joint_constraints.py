@@ -144,7 +144,7 @@ class JointConstraints:
     # -- minimal coordinates -----------------------------------------------------------------------
 
     def travels(self, a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> list[Any]:
-        """Return the translational coordinates of the joint at the poses of the bodies a and b, m."""
+        """Return the translational coordinates, in m, of the joint at poses of the bodies a and b."""
         (xa, Ra), (xb, Rb) = a, b
         free = np.reshape(self.directions, (-1, 3))
         if not len(free):
@@ -304,8 +304,8 @@ class ConstraintFunctions:
 
     @cached_property
     def landed_off(self) -> ca.Function:
-        """CasADi function that makes constraint values dimensionless displacements.
-        The values are those at the end of a step.
+        """CasADi function that converts constraint values to dimensionless displacements.
+        The values are those at the end of a step. Each value is divided by the norm of its gradient.
 
         Its arguments and results are (g, H by body.., length, dt) -> g in natural units, each value divided
         by the length of its gradient.
@@ -314,8 +314,9 @@ class ConstraintFunctions:
 
     @cached_property
     def swept_off(self) -> ca.Function:
-        """CasADi function that makes constraint rates dimensionless displacements.
-        The rates are those at the end of a step, multiplied by the step length.
+        """CasADi function that converts constraint rates to dimensionless displacements.
+        The rates are those at the end of a step, multiplied by the step length. Each of these products is
+        divided by the norm of its gradient.
         """
         return self._off(self.swept)
 

@@ -152,8 +152,10 @@ class MaximalDerivatives:
         return Evaluator(ca.Function("guesses", list(args), outputs))
 
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the unknowns of solved steps, and their contact points.
-        The unknowns (N, nw) are those at the start and those at the end of each step.
+        """Return velocities and multipliers of solved steps, and their contact points.
+        The first array (N, nw) has, for each step, the velocities during the step and the multipliers at its
+        start. The second array (N, nw) has the velocities and the multipliers at the end of each step. The
+        third has data of the contact points.
         """
         f, at = self.f, STATE * self.f.graph.n
         t, dt = steps.t[:, None], steps.h[:, None]

@@ -97,8 +97,9 @@ def _contracting(
     dV: ca.MX, memory: ca.MX, weights: np.ndarray, sizes: ca.DM, least: ca.MX
 ) -> tuple[ca.MX, ca.MX]:
     """Test whether the corrections of Newton's method contract fast enough.
-    The last correction is dV. The vector `memory` (3,) stores values of the corrections so far. The results
-    are the change of this vector with opposite sign, and infinity if the corrections do not contract, else 0.
+    The last correction is dV. The vector `memory` (3,) stores the norms of the first and of the previous
+    correction, and the largest contraction ratio. The results are the old minus the new values of this
+    vector, and a number: infinity if the corrections do not contract, else 0.
 
     Returned are changes of the `memory` (3,) with opposite sign, and infinity if the corrections dV do not
     contract, else 0. The memory contains the norm of the last correction, the worst ratio and the norm of the

@@ -235,7 +235,7 @@ class MaximalVI(SmoothedMap):
 
     @shared
     def mass(self) -> float:
-        """Mass of the mechanism at the default parameters, kg.
+        """Mass of the mechanism in kg, at the default parameters.
         If there are several unconnected mechanisms, it is the mean of their masses.
         """
         trees = sum(body.parent < 0 for body in self.graph.bodies)
@@ -392,7 +392,7 @@ class MaximalVI(SmoothedMap):
         return Evaluator(self.named.variations)
 
     def variations(self, x: np.ndarray) -> np.ndarray:
-        """Return the constraint Jacobians (..., rows, 6 n) in given states.
+        """Return the Jacobians (..., m, 6 n) of m constraints on n bodies, in states x.
 
         Derivatives are by displacement and rotation vector (dx, phi) of every body.
         """
@@ -455,7 +455,7 @@ class MaximalVI(SmoothedMap):
         return BodyQuantities(self)
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        """Return world positions of the origins of all frames (N, nodes, 3), m.
+        """Return the world positions (N, n, 3), in m, of the origins of all n frames.
 
         Frames inside a joint have the position of the joint.
         """

@@ -20,7 +20,7 @@ from vioc.errors import ModelError
 @dataclass(frozen=True)
 class Body:
     """Rigid body, with the joint that connects it to its parent body.
-    The parent is an index, or -1 for the world.
+    The field `parent` is the index of the parent body, or -1 for the world.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Compiled steps with many boxes and hulls, which include only the nearby contacts.
+"""Compiled steps with many boxes and hulls, but only contacts that may close.
 
 Distant contacts cost nothing: many bodies that may all meet have thousands of possible contact points, of
 which a few hundred are near.
@@ -31,7 +31,7 @@ ALWAYS = 1e-3  # m, gap that is near at any velocity
 
 @dataclass
 class Selection:
-    """Compiled solver of steps with a selection of the contacts of a map.
+    """Compiled solver of steps with a part of the contacts of a map.
 
     Attributes
     ----------
@@ -51,8 +51,8 @@ class Selection:
 
 
 class NearProgram(StepByStep):
-    """Object that computes rollouts with only the nearby contacts in each step.
-    It uses compiled solvers.
+    """Object that computes rollouts, with only those contacts that may close.
+    The contacts are selected in each step. The object uses compiled solvers.
 
     Parameters
     ----------

@@ -194,7 +194,7 @@ def check_branch(
 
 
 def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-    """Solve a step with contact from initial guesses that depend on its state x alone.
+    """Solve a step with contact, with initial guesses that ignore earlier steps.
     The results are the next state and the multipliers.
     """
     args = [x[None], u[None], np.array([t]), np.array([dt]), f.theta]

@@ -101,7 +101,9 @@ class States:
     @cached_property
     def _tangent(self) -> Evaluator:
         """Evaluator of the velocities at the end of a step, which satisfy the constraints.
-        Its arguments and results are (poses, twists, u, dt, parameters) -> velocities; dt may be 0.
+        Its arguments and results are (poses, twists, u, dt, parameters) -> velocities. The arguments are the
+        poses of all bodies at the end of the step, the twists during the step, the input u and the step
+        length dt. If dt is 0, forces have no effect on the velocities.
 
         The joints determine the velocities of bodies about axes without inertia.
         """

@@ -253,9 +253,9 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
 
 
 def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: float, unit: float) -> Touch:
-    """Return the dry friction of a joint or at a plane as a contact without gap.
-    Dry friction at a plane is that of a point of a body. The numerical data of this contact are the
-    parameters of the system, then the largest friction force.
+    """Return the dry friction of a joint or of a point on a plane, as a `Touch`.
+    The result is a contact without gap; the point on a plane belongs to a body. The numerical data of this
+    contact are the parameters of the system, then the largest friction force.
     """
     (found,) = item.meetings(terms).values()
     if found.slip is not None:
