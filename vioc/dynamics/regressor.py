@@ -128,8 +128,8 @@ class Regressor:
         return ca.Function("regressor", args, outputs, OPTIONS)
 
     def _terms(self, i: int) -> ca.SX:
-        """Return the derivatives (10,) of the Lagrangian for the body of frame i.
-        They are the derivatives with respect to the ten inertial parameters of the body.
+        """Return the derivatives (10,) of the Lagrangian with respect to the inertial parameters of one body.
+        The body is that of frame number i.
         """
         g = self.lagrangian.graph
         v, w = (vec.column(e) for e in g.node_velocity(i))
