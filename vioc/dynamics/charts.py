@@ -36,7 +36,7 @@ CHARTS = tuple("".join(p) for p in itertools.permutations("xyz"))
 @dataclass(frozen=True)
 class Chart:
     """Euler-angle chart of a free rotation.
-    It consists of three consecutive frames. Each frame rotates about an axis by one variable.
+    It consists of three consecutive frames, each with one axis of rotation and one variable, its angle.
 
     Attributes
     ----------

@@ -29,8 +29,8 @@ Wrench = tuple[Vector, Vector]
 @dataclass(frozen=True)
 class StepBlocks:
     """Second derivatives of a discrete Lagrangian L_d(q_k, q_k+1), for N steps.
-    Each field is an array (N, nq, nq). D11 and D22 are derivatives with respect to q_k and to q_k+1 alone,
-    D12 is the mixed derivative.
+    Each field is an array (N, nq, nq). D11 has the derivatives with respect to q_k twice, D22 those with
+    respect to q_k+1 twice, and D12 the mixed derivatives.
 
     D1 and D2 are derivatives by q_k and q_k+1; D2 D1 is the transpose of D1 D2. L_d contains T - V_gravity
     alone.

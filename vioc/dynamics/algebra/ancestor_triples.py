@@ -67,8 +67,9 @@ class AncestorTriples:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of the nonzero third derivatives of one step, in their full tensor and in an array.
-        The array is the result of `values` for this step, flattened. A position in this array is an index.
+        """Positions of the nonzero third derivatives of one step, in two arrays.
+        The first result has their positions in the full tensor of third derivatives, the second their indices
+        in the flattened result of `values`.
 
         Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). An index is that into
         the flattened (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.

@@ -310,7 +310,7 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Return second derivatives of the Lagrangian with respect to variables of a link and an ancestor.
+    """Return second derivatives of the Lagrangian with respect to variables of a link and its ancestor.
     Return also three wrenches F, y, z of the link, transformed from the ancestor's axes to those of the
     ancestor's parent.
 

@@ -50,8 +50,8 @@ class Crossing(NamedTuple):
 
 def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
     """Issue a `CrossingWarning` unless `found` is empty.
-    It has contacts and joint limits that are violated within a step of the trajectory, but not at the step's
-    ends.
+    The argument `found` has contacts and joint limits that are violated within a step of the trajectory, but
+    not at the step's ends.
     """
     found = sorted(found, key=lambda c: c.step)
     if not found:

@@ -62,7 +62,7 @@ class ContactLaw:
 
     def multipliers(self, z: Any, mu: Any) -> Any:
         """Return the multipliers of the contact from the unknowns z of its law.
-        They are the impulses and, with friction, the slip speed in the units of the speeds in z.
+        They are the impulses and, with friction, the slip speed, which is scaled like the speeds in z.
         """
         return self.impulse(z, mu)
 

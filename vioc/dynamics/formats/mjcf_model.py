@@ -1,4 +1,4 @@
-"""Compiled MuJoCo model, with names that vioc accepts and a list of the parts that it cannot represent."""
+"""Compiled MuJoCo model, with names that vioc accepts and a list of the parts that vioc cannot represent."""
 
 from __future__ import annotations
 
@@ -210,8 +210,7 @@ class MjcfModel:
         return self._proportional(a, "NONE")
 
     def _proportional(self, a: int, *dynamics: str) -> bool:
-        """Return whether an actuator has a constant gain, and one of the given types of activation dynamics.
-        """
+        """Return whether an actuator has a constant gain and one of the given activation dynamics."""
         m, D = self.compiled, self.mujoco.mjtDyn
         kinds = [int(getattr(D, f"mjDYN_{kind}")) for kind in dynamics]
         plugged = int(m.actuator_plugin[a]) >= 0
@@ -271,7 +270,7 @@ class MjcfModel:
         return list(map(float, np.ravel(self.compiled.actuator(a).gear)[:6]))
 
     def _only(self, a: int) -> int | None:
-        """Return the index of an actuator's tendon in MuJoCo's arrays ``wrap_*``, for a tendon of one joint.
+        """Return the position in MuJoCo's arrays ``wrap_*`` of the one joint of an actuator's tendon.
         Return None if the actuator has no tendon, or if the tendon does not consist of exactly one joint.
         """
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
