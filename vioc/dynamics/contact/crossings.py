@@ -228,8 +228,8 @@ def _with_ground(item: object) -> TypeGuard[Contact | PairContact]:
 
 def _of_solids(item: PairContact) -> bool:
     """Return whether the function `crossed_shapes` tests a contact.
-    It tests contacts of two bounded shapes, except those of two spheres whose centres are the origins of
-    their frames.
+    This function tests all contacts of two bounded shapes, except contacts of two spheres whose centres are
+    the origins of their frames.
     """
     return not (_of_spheres(item) or isinstance(item.shape1, Terrain))
 
