@@ -374,7 +374,7 @@ class Lagrangian:
         return self._evaluators[name](q, v, u, np.zeros(1), theta)[0]
 
     def kinetic_energy(self, q: Any, v: Any, **parameters: float) -> float:
-        """Return the kinetic energy T(q, v), J, for arrays or dicts by name."""
+        """Return the kinetic energy T(q, v), J; q and v may be arrays or dicts by name."""
         return float(self._value("T", q, v, parameters)[0, 0])
 
     def potential_energy(self, q: Any, **parameters: float) -> float:

@@ -44,7 +44,7 @@ def matrix(q: Quaternion) -> Matrix:
 
 
 def series(coefficients: Sequence[float], s: Any) -> Any:
-    """Return the value at s of a polynomial, whose coefficients are in ascending order."""
+    """Return the value at s of a polynomial, whose coefficients are in the order of ascending powers."""
     total = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         total = total * s + c

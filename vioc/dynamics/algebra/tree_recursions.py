@@ -240,7 +240,7 @@ def paired(S: Wrench, wrench: Wrench) -> Any:
 
 
 def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
-    """Transform a wrench from a link's axes to its parent's, by Ad(X^-1)^T."""
+    """Transform a wrench from a link's axes to its parent's, by Ad(X^-1)^T with the link's pose X."""
     R, p = pose
     force = vec.apply(R, wrench[0])
     return force, vec.add(vec.apply(R, wrench[1]), vec.cross(p, force))

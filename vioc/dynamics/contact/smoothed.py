@@ -69,8 +69,8 @@ class SmoothedMap(KernelMap):
 
     @abstractmethod
     def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:
-        """Return the contact points of boxes and hulls that touch in state x, or may touch soon.
-        Soon means within a step of length `dt`. The parameters of the map are `theta`.
+        """Return the contact points of boxes and hulls that touch in state x, or may touch within a step.
+        The step has the length `dt`. The parameters of the map are `theta`.
         """
 
     @abstractmethod

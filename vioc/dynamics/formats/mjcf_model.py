@@ -367,8 +367,8 @@ class MjcfModel:
 
     def _limits(self, forces: np.ndarray, pushing: list[tuple[int, float | None]]) -> bool:
         """Return whether the total force of several actuators can exceed its limits.
-        The result is False for a single actuator whose force is proportional to its control, because
-        `control_range` then limits the control.
+        The result is False for a single actuator whose force is proportional to its control. For such an
+        actuator, `control_range` reduces the range of the control.
         """
         alone = len(pushing) == 1 and pushing[0][1] is not None
         return bool(pushing) and not alone and not self._within(forces, pushing)
