@@ -36,7 +36,9 @@ def body_numbers(system: System, theta: ca.SX) -> dict[str, ca.SX]:
 
 
 def _moved_by(system: System, i: int) -> str:
-    """Return the name of the variable that moves frame number i: its own or that of its nearest ancestor."""
+    """Return the name of the variable that moves frame number i.
+    It is the variable of the frame, or else that of the nearest ancestor that has a variable.
+    """
     while i >= 0:
         variable = system.nodes[i].frame.transform.variable
         if variable is not None:

@@ -36,7 +36,7 @@ CHARTS = tuple("".join(p) for p in itertools.permutations("xyz"))
 @dataclass(frozen=True)
 class Chart:
     """Euler-angle chart of a free rotation.
-    It consists of three consecutive frames, each of which one variable rotates about an axis.
+    It consists of three consecutive frames, each with one axis of rotation and one variable, its angle.
 
     Attributes
     ----------
@@ -206,7 +206,7 @@ def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple
 
 @dataclass(frozen=True)
 class ChartedRun:
-    """Result of a rollout that changes between Euler-angle charts, in segments with one chart each.
+    """Result of a rollout that changes Euler-angle charts, in segments without such a change.
 
     Attributes
     ----------

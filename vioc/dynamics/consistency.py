@@ -145,8 +145,8 @@ def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tupl
 
 def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters: float) -> np.ndarray:
     """Return the constraint Jacobian Dh(q), (m, nd), with negligible rows set to zero.
-    A row is negligible if the magnitudes of all entries are at most `share` times those of the terms that
-    are summed in the constraint (`Lagrangian.constraint_sizes`).
+    A row is negligible if no entry exceeds `share` times the scale of its rounding errors, which
+    `Lagrangian.constraint_sizes` computes.
 
     The derivatives are by the dynamic variables.
     """

@@ -171,12 +171,10 @@ class Continuous:
 
     @cached_property
     def independence(self) -> ca.SX:
-        """Measures (m,) of the linear independence of each constraint from the others.
-        A measure is 0 for a dependent constraint.
+        """Measures (m,) of linear independence, one for each constraint, at most about 1.
+        The measure of a constraint is 0 if this constraint depends linearly on other constraints.
 
-        It is at most about 1.
-
-        It is 0 if the constraint follows from others or if its gradient vanishes. The values are the pivots
+        A measure is also 0 if the gradient of the constraint vanishes. The values are the pivots
         of Dh M^-1 Dh' divided by their values for gradients without cancellation. The rounding error of the
         accelerations is that of q and v divided by the smallest of them.
         """
@@ -194,9 +192,8 @@ class Continuous:
     def forward(
         self, q: Any, v: Any = None, u: Any = None, *, t: Any = 0.0, kinematic: Any = None, by: str = ""
     ) -> Motion:
-        """Return accelerations and constraint multipliers at a state and input.
-        They are those of [T] (29), (36). Letters in `by` select derivatives with respect to q, v, u or the
-        parameters p.
+        """Return accelerations and constraint multipliers at a state and input ([T] (29), (36)).
+        Letters in `by` select derivatives with respect to q, v, u or the parameters p.
 
         Parameters
         ----------
@@ -229,9 +226,9 @@ class Continuous:
     def inverse(
         self, q: Any, v: Any, a: Any, u: Any = None, multipliers: Any = None, *, t: Any = 0.0, by: str = ""
     ) -> np.ndarray:
-        """Return the generalized force (nq,) that must be added for the accelerations a.
-        The forces of the model at the inputs u, and the constraint forces of given `multipliers`, act in
-        addition.
+        """Return the generalized force (nq,) that causes the accelerations a together with other forces.
+        The other forces are those of the model, with the inputs u, and the constraint forces of given
+        `multipliers`.
 
         It is d/dt L_v - L_q - F(q, v, u, t) - Dh' lambda_c ([T] (28), (36a)): zero for dynamic variables
         if ``a, multipliers = forward(q, v, u)``, and the driving force for kinematic ones.

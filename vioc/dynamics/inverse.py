@@ -91,8 +91,8 @@ class InverseKinematics:
 
     def _attempts(self, errors_at: ca.Function, nt: int, np_: int) -> ca.Function:
         """Make the CasADi function that tries to solve the inverse kinematics from one guess.
-        It takes a fixed number of damped Gauss-Newton steps. The sizes of the target and of the parameters
-        are `nt` and `np_`.
+        The function computes a fixed number of damped Gauss-Newton steps. The sizes of the target and of the
+        parameters are `nt` and `np_`.
 
         It is (q, target, free, lower, upper, parameters) -> (q, e). A trial (3) is accepted if it reduces the
         error.
@@ -140,7 +140,10 @@ class InverseKinematics:
         tolerance: float,
         rng: np.random.Generator,
     ) -> tuple[np.ndarray, ...]:
-        """Find configurations for N targets from N guesses; return q, error, converged and attempts."""
+        """Find configurations for N targets from N guesses.
+        Return the configurations, their errors, flags that are True for errors within the tolerance, and the
+        numbers of attempts.
+        """
         N = len(target)
         best, error = guess.copy(), np.full(N, np.inf)
         attempts, waiting = np.zeros(N, int), np.arange(N)

@@ -64,9 +64,8 @@ class TermGraph(ABC):
 
     @abstractmethod
     def slope(self, value: ca.SX) -> ca.SX:
-        """Return the gradient of a scalar expression with respect to the mechanism's coordinates.
-
-        Its product with `v_vector` is the function's rate.
+        """Return the gradient of a scalar expression with respect to the mechanism's position variables.
+        The product of the gradient and the velocities `v_vector` is the time derivative of the expression.
         """
 
     @abstractmethod
@@ -84,7 +83,7 @@ class TermGraph(ABC):
         return ca.vertcat(vec.column(v), vec.column(w))
 
     def number(self, value: Number) -> Any:
-        """Return a number of a description unchanged, or the CasADi symbol of a declared parameter."""
+        """Return `value` itself if it is a number, or its CasADi symbol if it is a declared parameter."""
         if not isinstance(value, Parameter):
             return value
         names = list(self.system.parameters)
@@ -215,7 +214,7 @@ class Kinematics:
 
     def pose(self, frame: str, q: Any, order: int = 0) -> np.ndarray:
         """Return the pose (4, 4) of a frame in the world, or its derivatives.
-        The derivatives are with respect to the configuration q ([T] (2)-(4)).
+        They are the derivatives of the given order with respect to the configuration q ([T] (2)-(4)).
 
         Returns
         -------
@@ -225,7 +224,7 @@ class Kinematics:
 
     def position(self, frame: str, q: Any, order: int = 0) -> np.ndarray:
         """Return the world position (3,) of a frame's origin, m, or its derivatives.
-        The derivatives are with respect to the configuration q.
+        They are the derivatives of the given order with respect to the configuration q.
         """
         return self.pose(frame, q, order)[:3, 3]
 

@@ -155,9 +155,9 @@ class Lagrangian:
     @cached_property
     def sizes(self) -> ca.SX:
         """Scales (m, 2) of the rounding errors of m constraints.
-        The rounding error is a few machine epsilons times the scale. The first column is for the constraint
-        values h(q) and their derivatives with respect to angles, the second for those with respect to
-        translations.
+        A rounding error is a few machine epsilons times its scale. The first column has the scales of the
+        constraint values h(q) and of their derivatives with respect to angles; the second column has those of
+        the derivatives with respect to translations.
         """
         return constraint_sizes(self.graph, self._kept.values())
 
@@ -251,7 +251,8 @@ class Lagrangian:
         return ca.Function(name, [*self.state_args, *(extra or [])], outputs, OPTIONS)
 
     def velocity(self, p: ca.SX) -> tuple[ca.SX, ca.SX]:
-        """Return the velocities of the dynamic variables and the multipliers, given the momenta p (nd,).
+        """Return the velocities of the dynamic variables from their momenta p (nd,).
+        Return also the constraint multipliers.
 
         They solve M v = p - Dh' mu with Dh v = 0 (the velocities satisfy the constraints), given the
         kinematic velocities in ``graph.v_vector``. Velocities and multipliers mu are expressions.
@@ -302,8 +303,8 @@ class Lagrangian:
         return ArticulatedInverse.of_masses(links, [link.pose for link in links], self.nd, [0.0] * self.nd)
 
     def hinged(self, terms: ca.SX, dt: ca.SX) -> bool:
-        """Return whether O(n) recursions can solve linear systems of the mass matrix plus the matrix `terms`.
-        The expression `terms` may contain the symbol `dt` of the step length.
+        """Return whether O(n) recursions can solve linear systems with the matrix M + `terms`.
+        M is the mass matrix. The expression `terms` may contain the symbol `dt` of the step length.
 
         The couplings of the matrix `terms` must be within hinges, and it must be symmetric at rest.
         """
@@ -373,7 +374,7 @@ class Lagrangian:
         return self._evaluators[name](q, v, u, np.zeros(1), theta)[0]
 
     def kinetic_energy(self, q: Any, v: Any, **parameters: float) -> float:
-        """Return the kinetic energy T(q, v), J, for arrays or dicts by name."""
+        """Return the kinetic energy T(q, v), J; q and v may be arrays or dicts by name."""
         return float(self._value("T", q, v, parameters)[0, 0])
 
     def potential_energy(self, q: Any, **parameters: float) -> float:
@@ -463,6 +464,7 @@ class Lagrangian:
 
     def manipulability(self, frame: str, q: Any, rows: str = "xyz", **parameters: float) -> float:
         """Return Yoshikawa's manipulability sqrt(det(J J')) of a frame.
+        J consists of those rows of the frame's Jacobian that the letters in `rows` select.
 
         It is 0 if the frame cannot move in one of the directions. `rows` selects x, y, z (linear, m per unit
         of q) and a, b, c (angular about them, rad).
@@ -499,9 +501,9 @@ class Lagrangian:
 
     def constraint_sizes(self, q: Any, **parameters: float) -> np.ndarray:
         """Return scales (m, 2) of the rounding errors of m constraints.
-        The rounding error is a few machine epsilons times the scale. The first column is for the constraint
-        values h(q) and their derivatives with respect to angles, the second for those with respect to
-        translations.
+        A rounding error is a few machine epsilons times its scale. The first column has the scales of the
+        constraint values h(q) and of their derivatives with respect to angles; the second column has those of
+        the derivatives with respect to translations.
         """
         return self._value("sizes", q, None, parameters)
 

@@ -82,9 +82,9 @@ def check_mass_matrix(system: System) -> None:
 
 
 def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nearly: bool = False) -> str:
-    """Return an error message if the mass matrix at q is not positive definite.
-    Otherwise return "". If `nearly` is True, return a message also if negative moments of inertia are about
-    to make it indefinite: they reduce the kinetic energy of some motion by more than half.
+    """Return an error message if the mass matrix at q is not positive definite, else "".
+    If `nearly` is True, return a message also if negative moments of inertia of bodies reduce the kinetic
+    energy of some motion by more than half.
 
     The message names the responsible bodies: the cause can only be physically impossible inertias, which
     files may contain. The motion is along the eigenvector of the smallest eigenvalue.
@@ -118,7 +118,9 @@ def _random(system: System) -> np.ndarray:
 
 
 def _numbers(system: System, parameters: Mapping[str, float]) -> tuple[list[recursions.Link], list[Any]]:
-    """Return the links with numerical inertias, and the link and constant pose of every frame."""
+    """Return the links of a system, and each frame's link with the frame's pose in it.
+    Inertias and poses are numbers, computed with the given values of the parameters.
+    """
 
     def number(value: Any) -> float:
         return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
@@ -157,8 +159,8 @@ def _why_indefinite(system: System, q: np.ndarray, parameters: Mapping[str, floa
 
 
 def _blamed(system: System, q: np.ndarray, parameters: Mapping[str, float], weakest: _Weakest) -> str:
-    """Return text with the names of bodies whose negative moments of inertia matter.
-    They reduce the kinetic energy of the motion `weakest`.
+    """Return text with the names of the bodies that reduce the kinetic energy of a motion.
+    These bodies have negative moments of inertia. The argument `weakest` has the velocities of the motion.
     """
     energies = _rotational(system, q, parameters, weakest.rates)
     blamed = [i for i in sorted(energies, key=lambda i: energies[i]) if energies[i] < 0]

@@ -1,4 +1,4 @@
-"""Redundant constraints: their detection, and the impulses of all constraints with the least norm.
+"""Redundant constraints: their detection, and constraint impulses with the least norm.
 
 Maths: docs/maths/midpoint.md, "Redundant constraints".
 """
@@ -152,10 +152,10 @@ def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
 
 
 def least_norm(kept: ca.SX, left_out: ca.SX, impulses: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """Distribute constraint impulses over redundant constraints with the least norm.
-    The `impulses` are those of the independent constraints, whose Jacobian is `kept`. The results are the
-    impulses of these constraints and of the redundant ones, whose Jacobian is `left_out`. They have the same
-    total effect as `impulses`.
+    """Distribute constraint impulses over all constraints, also redundant ones, with the least norm.
+    The argument `impulses` has impulses of the independent constraints, whose Jacobian is `kept`. The results
+    are new impulses of these constraints, and impulses of the redundant constraints, whose Jacobian is
+    `left_out`. Together they have the same effect as `impulses`.
 
     Kept constraints have the Jacobian (r, n), omitted ones (d, n). With J_d = T J_s the result is lambda_d =
     (1 + T T')^-1 T lambda and lambda_s = lambda - T' lambda_d.

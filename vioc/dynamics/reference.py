@@ -177,7 +177,7 @@ def _motion(names: tuple[str, ...], given: Mapping[str, Any], start: np.ndarray)
 
 
 def _force(names: tuple[str, ...], u: Any, intervals: int):
-    """Return a flag and the function from time to the inputs.
+    """Return a flag, and a function that returns the inputs of the mechanism at a given time.
     The flag is True if the inputs are constant in each time interval and may jump between two intervals.
 
     The function is (interval, t) -> (nf,).

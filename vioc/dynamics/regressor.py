@@ -128,8 +128,8 @@ class Regressor:
         return ca.Function("regressor", args, outputs, OPTIONS)
 
     def _terms(self, i: int) -> ca.SX:
-        """Return the derivatives (10,) of the Lagrangian for the body of frame i.
-        They are the derivatives with respect to the ten inertial parameters of the body.
+        """Return the derivatives (10,) of the Lagrangian with respect to the inertial parameters of one body.
+        The body is that of frame number i.
         """
         g = self.lagrangian.graph
         v, w = (vec.column(e) for e in g.node_velocity(i))
@@ -146,9 +146,9 @@ class Regressor:
     def __call__(
         self, q: np.ndarray, v: np.ndarray, a: np.ndarray, u: np.ndarray, t: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the regressor Y, the remaining force and the constraint Jacobian.
-        All are for N samples. The remaining force is the part of the equations of motion that does not depend
-        on the unknown parameters.
+        """Return the regressor Y, the remaining force and the constraint Jacobian at N samples.
+        The remaining force is the part of the equations of motion that does not depend on the inertial and
+        force parameters which Y multiplies.
 
         They are Y (N, nq, n), the rest (N, nq) and Dh (N, m, nq), at N samples. Y pi + rest = Dh' lambda: the
         rest does not depend on pi and contains forces and inputs with negative sign. u (N, nu) are inputs of

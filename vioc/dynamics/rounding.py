@@ -49,9 +49,9 @@ def reaches(graph: FrameGraph) -> list[Any]:
 
 def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca.SX:
     """Return scales (m, 2) of the rounding errors of m constraints.
-    The rounding error is a few machine epsilons times the scale. The first column is for the constraint
-    values h(q) and their derivatives with respect to angles, the second for those with respect to
-    translations.
+    A rounding error is a few machine epsilons times its scale. The first column has the scales of the
+    constraint values h(q) and of their derivatives with respect to angles; the second column has those of the
+    derivatives with respect to translations.
 
     The result is (m, 2). The first column, in the units of h, is sum |dh/dp| r + |dh/de| over the frames of
     h, where p is a frame's position, r its reach and e rotates it; the rounding error of h is a few machine

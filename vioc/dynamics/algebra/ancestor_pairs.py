@@ -29,8 +29,8 @@ Wrench = tuple[Vector, Vector]
 @dataclass(frozen=True)
 class StepBlocks:
     """Second derivatives of a discrete Lagrangian L_d(q_k, q_k+1), for N steps.
-    Each field is an array (N, nq, nq). D11 and D22 are derivatives with respect to q_k and to q_k+1 alone,
-    D12 is the mixed derivative.
+    Each field is an array (N, nq, nq). D11 has the derivatives with respect to q_k twice, D22 those with
+    respect to q_k+1 twice, and D12 the mixed derivatives.
 
     D1 and D2 are derivatives by q_k and q_k+1; D2 D1 is the transpose of D1 D2. L_d contains T - V_gravity
     alone.
@@ -62,8 +62,8 @@ class AncestorPairs:
     @cached_property
     def masks(self) -> tuple[np.ndarray, np.ndarray]:
         """Two masks (nq, nq) for pairs of configuration variables.
-        Entry (i, j) is 1 if the variable q_i moves the link that q_j moves, else 0. The diagonal is 1 in the
-        first mask and 0 in the second.
+        Entry (i, j) is 1 if the joint of q_i is an ancestor of the joint of q_j in the tree, else 0. The
+        diagonal is 1 in the first mask and 0 in the second.
         """
         links = self._lagrangian.first.links
         mask = np.zeros((self._lagrangian.nq, self._lagrangian.nq))
@@ -98,9 +98,9 @@ class AncestorPairs:
     def factors(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two matrices A and B for each step, which contain second derivatives.
-        The four blocks (nq, nq) of A B' are second derivatives of the discrete Lagrangian with respect to q_k
-        and q_k+1. A is (nq, rank), B is (4 nq, rank).
+        """Return two matrices A and B for each of N steps, whose products A B' are second derivatives.
+        The four blocks (nq, nq) of a product are second derivatives of the discrete Lagrangian with respect
+        to q_k and q_k+1. A is (nq, r) and B is (4 nq, r), where r is at most 12.
 
         The product is valid for pairs of a link and its ancestor; other second derivatives are 0 (`masks`).
         """
@@ -109,9 +109,9 @@ class AncestorPairs:
     def factors_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two matrices A and B for each step, which contain directional derivatives.
-        The blocks (nq, nq) of A B' are derivatives, along the direction (dq, dv), of second derivatives of
-        the discrete Lagrangian.
+        """Return two matrices A and B for each of N steps, whose products A B' are directional derivatives.
+        The blocks (nq, nq) of a product are the derivatives, along the direction (dq, dv), of second
+        derivatives of the discrete Lagrangian.
 
         The shapes and the meaning of the product are those of `factors`.
         """
@@ -138,8 +138,9 @@ class AncestorPairs:
         return StepBlocks(symmetric(first), D12, symmetric(second))
 
     def _varied(self) -> ca.Function:
-        """Make the CasADi function of the matrices A and B in `factors_along`, for one step.
-        The product A B' has directional derivatives of the discrete Lagrangian's second derivatives.
+        """Make the CasADi function that returns the matrices A and B of `factors_along` for one step.
+        The blocks of the product A B' are directional derivatives of second derivatives of the discrete
+        Lagrangian.
 
         The derivative of a product is again one product: (X' Y)' = [X; dX]' [dY; Y].
         """
@@ -154,9 +155,9 @@ class AncestorPairs:
 
     @cached_property
     def _function(self) -> ca.Function:
-        """CasADi function of the matrices A and B in `factors`, for one step.
-        Their product A B' consists of second derivatives of the discrete Lagrangian. The arguments are the
-        configuration q, the velocity v, the step length h and the parameters.
+        """CasADi function that returns the matrices A and B of `factors` for one step.
+        The blocks of the product A B' are second derivatives of the discrete Lagrangian. The arguments of the
+        function are the configuration q, the velocity v, the step length h and the parameters.
 
         The wrenches are those of D12, D11 and D22. Those of D12 above the diagonal precede those below.
         """
@@ -212,9 +213,9 @@ def _columns(
     momentum: Wrench,
     weights: tuple[Any, ...],
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return one twist column and four wrench columns (12,) of a link.
-    The scalar product of the twist column of one link and a wrench column of another link is a second
-    derivative of the discrete Lagrangian.
+    """Return five columns (12,) of a link: one of twists and four of wrenches.
+    Each column stacks two twists or two wrenches. The scalar product of the twist column of one link and a
+    wrench column of another link is a second derivative of the discrete Lagrangian.
 
     They are [Sd; S], with the joint's twist S and Sd = ad(V) S, and the wrenches of D12, D11, D22, all in
     world axes. The column of D12 above the diagonal precedes the one below.
@@ -232,9 +233,9 @@ def _columns(
 
 
 def _weights(a: float, h: Any) -> tuple[Any, ...]:
-    """Return coefficients of a link's wrenches in the second derivatives D12, D11, D22.
-    They are derivatives of the discrete Lagrangian, which evaluates the Lagrangian at the fraction `a` of a
-    step of length h. Three wrenches of each link contribute to them.
+    """Return the coefficients of three wrenches of a link in D12, D11 and D22.
+    These are the second derivatives of the discrete Lagrangian with respect to q_k and q_k+1. The discrete
+    Lagrangian is the Lagrangian at the fraction `a` of a step, times the step's length h.
 
     A link's wrenches are F, y, z, and the derivatives D12, D11, D22 consist of K = Sd.y + S.z, C = Sd.F below
     and S.y above the diagonal, and M = S.F. D12 has weights above and below the diagonal.

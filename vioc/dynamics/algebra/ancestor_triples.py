@@ -52,7 +52,7 @@ class AncestorTriples:
 
     @cached_property
     def _lists(self) -> tuple[np.ndarray, ...]:
-        """Indices of the links in all pairs and triples of links that are on one branch of the tree.
+        """Four index arrays, which list the pairs and triples of links that are on one branch of the tree.
 
         Pairs (b, c) have b above c or equal; triples are tops a and indices of their pairs (b, c).
         """
@@ -67,8 +67,9 @@ class AncestorTriples:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of a step's nonzero third derivatives in their full tensor, and indices.
-        The index of a derivative is its position in the flattened result of `values` for this step.
+        """Positions of the nonzero third derivatives of one step, in two arrays.
+        The first result has their positions in the full tensor of third derivatives, the second their indices
+        in the flattened result of `values`.
 
         Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). An index is that into
         the flattened (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.
@@ -122,9 +123,9 @@ class AncestorTriples:
         return self._weights(h) @ np.stack(parts, axis=1)
 
     def _weights(self, h: np.ndarray) -> np.ndarray:
-        """Return a matrix (8, 6) that transforms third derivatives, for each of N steps.
-        It transforms those of the Lagrangian with respect to q and v to those of the discrete Lagrangian with
-        respect to q_k and q_k+1. The step lengths are h (N,).
+        """Return matrices (N, 8, 6), which transform third derivatives at N steps of lengths h (N,).
+        A matrix transforms 6 kinds of third derivatives of the Lagrangian with respect to q and v to the 8
+        kinds of third derivatives of the discrete Lagrangian with respect to q_k and q_k+1.
         """
         one = np.ones_like(h)
         in_q = np.stack([(1 - self._alpha) * one, self._alpha * one])
@@ -137,7 +138,8 @@ class AncestorTriples:
     @cached_property
     def _function(self) -> ca.Function:
         """CasADi function from (q, v, parameters) to quantities of each link.
-        The quantities are twists, momentum, composite inertia and the vector of gravity, in common axes.
+        The quantities are twists, momentum, composite inertia and the vector of gravity, in axes that all
+        links share.
 
         It returns S, ad(V) S, momentum, composite inertia (6 x 6) and gravity, in common axes.
         """

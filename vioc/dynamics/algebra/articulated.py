@@ -70,8 +70,8 @@ NO_BLOCKS = SpatialMatrix(*[vec.NOTHING] * 4)
 
 
 class LinkJoint(NamedTuple):
-    """Joint of a link: parent link, row of the joint's unknown, and twist of the joint.
-    The row is that in a linear system, such as the system M x = b with the mass matrix M.
+    """Joint of a link: parent link, index of the joint's unknown, and twist of the joint.
+    The unknown belongs to a linear system, such as the system M x = b with the mass matrix M.
 
     Attributes
     ----------
@@ -236,7 +236,9 @@ class ArticulatedInverse:
 
 
 def within_hinges(links: Sequence[Link], pairs: Iterable[tuple[int, int]]) -> bool:
-    """Return whether each pair of variables is among three consecutive variables on a branch of the tree."""
+    """Return whether the two variables of every pair move joints that are close to each other.
+    Two joints are close if they are on one branch of the tree, with at most one joint between them.
+    """
     parent = {link.index: links[link.parent].index for link in links if link.parent >= 0}
 
     def above(row: int) -> list[int]:
@@ -287,9 +289,9 @@ def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place,
 
 @vec.inlined
 def _tied(P: Wrench, S: Twist, c: Any, inverse: Any, U: Wrench, X: Place):
-    """Update the coupling of two unknowns, x_i of a joint and x_a of an ancestor.
-    The coupling is a scalar c and a wrench P, both per unit of x_a. The elimination of x_i from the linear
-    system transfers it to the parent of the joint's link.
+    """Update the coupling of two unknowns, x_i of a joint and x_a of one of its ancestors.
+    The coupling consists of a scalar c and a wrench P, which are coefficients of x_a in the equations of the
+    joint's link. The elimination of x_i transfers the coupling to the parent link.
 
     Return e_a of the link, and P_a of its parent.
     """
@@ -336,8 +338,8 @@ def _mirrored(m: Matrix) -> Matrix:
 def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above: SpatialMatrix):
     """Eliminate one joint's unknown from a linear system (articulated-body recursion).
     The spatial matrix `phi` of the joint's link, reduced by the elimination, is added to the matrix `above`
-    of the parent link. The matrices need not be symmetric. X and Y are the poses of the link in its parent
-    that transform twists and wrenches.
+    of the parent link. The matrices need not be symmetric. The pose X of the link in its parent transforms
+    twists; the pose Y, at another time, transforms wrenches.
 
     Return U = Phi S, W = Phi' S and 1/d of the link, and the Phi of its parent, to which the reduced Phi of
     the link is added.
@@ -366,15 +368,15 @@ def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above:
 @vec.inlined
 def _handed(phi: SpatialMatrix, X: Place, Y: Place, above: SpatialMatrix) -> SpatialMatrix:
     """Add the spatial matrix `phi` of a link to the matrix `above` of its parent.
-    The motion of the link's joint is prescribed. X and Y are the poses of the link in its parent that
-    transform twists and wrenches.
+    The motion of the link's joint is prescribed. The pose X of the link in its parent transforms twists; the
+    pose Y, at another time, transforms wrenches.
     """
     return _sum(above, _between(X, Y, phi))
 
 
 def _between(X: Place, Y: Place, phi: SpatialMatrix) -> SpatialMatrix:
     """Transform a spatial matrix to the axes of the parent link: Ad(Y)^-T phi Ad(X)^-1.
-    X and Y are the poses of the link in its parent that transform twists and wrenches.
+    The pose X of the link in its parent transforms twists; the pose Y, at another time, transforms wrenches.
     """
     back = vec.transpose(X[0])
     a, b, c, d = (vec.matmul(vec.matmul(Y[0], block), back) for block in phi)
@@ -399,7 +401,7 @@ def _sum(a: Any, b: Any) -> Any:
 @vec.inlined
 def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, share: Wrench, above: Wrench):
     """Eliminate one joint's unknown from the right-hand side b of a linear system.
-    The remaining wrench of the joint's link is added to the wrench `above` of its parent.
+    The wrench of the joint's link, reduced by the elimination, is added to the wrench `above` of its parent.
 
     Return (b - S . phi)/d of the link, and the wrench phi of its parent, to which the link's is added.
     """

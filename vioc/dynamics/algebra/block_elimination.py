@@ -177,9 +177,9 @@ class Elimination:
         return x
 
     def _at_node(self, on: Values, up: int, args: list[Any]) -> tuple[list[Any], Any, list[Any]]:
-        """Divide the blocks of a node k by its pivot block F_kk, and update other blocks.
-        The arguments `args` are F_kk, the blocks in row k and in column k of the matrix F, and the right-hand
-        side of node k. The updates are returned.
+        """Divide block row k of a matrix F by its pivot block F_kk, to eliminate node k.
+        The arguments `args` are F_kk, the other blocks in row k and in column k of F, and block k of the
+        right-hand side. The result also has the terms that this elimination subtracts from other block rows.
 
         From (D, U_kj.., F_ik.., b) return D^-1 U_kj.., D^-1 b, and for each i F_ik times these.
         """
@@ -228,8 +228,8 @@ class Elimination:
 
     def _node(self, up: int, low: int, patterns: list[ca.Sparsity]) -> ca.Function:
         """Make the CasADi function that eliminates a node k with few neighbours.
-        It divides the blocks in row k of the matrix by the pivot block, and computes the updates of other
-        blocks.
+        It divides the blocks in row k of the matrix by the pivot block, and computes the terms that are
+        subtracted from the blocks in other rows.
 
         (D, U_kj.., F_ik.., b_k) -> D^-1 [U_kj.., b_k], and F_ik times these.
         """

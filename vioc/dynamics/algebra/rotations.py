@@ -31,7 +31,7 @@ def conjugate(a: Quaternion) -> Quaternion:
 
 
 def matrix(q: Quaternion) -> Matrix:
-    """Return the rotation matrix of a unit quaternion, which maps body axes to world axes.
+    """Return the rotation matrix of a unit quaternion, from coordinates in body axes to those in world axes.
 
     R(q) = 1 + 2 s v^ + 2 v^ v^.
     """
@@ -44,7 +44,7 @@ def matrix(q: Quaternion) -> Matrix:
 
 
 def series(coefficients: Sequence[float], s: Any) -> Any:
-    """Return the value at s of a polynomial, whose coefficients are in ascending order."""
+    """Return the value at s of a polynomial, whose coefficients are in the order of ascending powers."""
     total = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         total = total * s + c
@@ -115,9 +115,9 @@ def slope(w: Vector, dt: Any) -> Matrix:
 
 
 def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
-    """Return the discrete angular momentum of a body at one end of a step.
-    It is that at the start (sign 1) or at the end (sign -1), in the axes of the body there. J is the inertia
-    matrix, and w the angular velocity, which is constant over the step of length dt.
+    """Return the discrete angular momentum of a body at the start or at the end of a step.
+    The argument `sign` is 1 for the start and -1 for the end. The momentum is in the axes of the body at that
+    time. J is the inertia matrix, and w the angular velocity, which is constant over the step of length dt.
 
     The momentum is pi- at departure (sign 1), and pi+ at arrival (-1).
     """

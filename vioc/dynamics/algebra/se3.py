@@ -130,8 +130,8 @@ def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
 
 def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
     """Return the 3 x 3 blocks A and Q of dlog_X = [[A, Q], [0, A]].
-    It is the inverse tangent map of the exponential of SE(3) at the twist X. If `sign` is -1, dlog_{-X}
-    takes its place.
+    dlog_X is the inverse tangent map of the exponential of SE(3) at the twist X. If `sign` is -1, the blocks
+    are those of dlog_{-X}.
     """
     v, w = X
     W, V = vec.skew(w), vec.skew(v)

@@ -112,9 +112,9 @@ def product(rows: list[list[Any]], x: list[Any]) -> list[Any]:
 
 
 class Saddle:
-    """Solver of a saddle-point system D x - Jl' y = a, J x = b by its Schur complement.
-    For a mechanism, D is the mass matrix, and J and Jl are constraint Jacobians: J is that in the constraint
-    equations, and Jl that in the constraint forces. The Schur complement is J D^-1 Jl'.
+    """Solver of a saddle-point system D x - Jl' y = a, J x = b by its Schur complement J D^-1 Jl'.
+    For a mechanism, D is the mass matrix. J is the Jacobian of the constraint equations, and Jl' maps the
+    multipliers y to constraint forces. J and Jl can belong to different configurations.
 
     Parameters
     ----------

@@ -240,7 +240,7 @@ def paired(S: Wrench, wrench: Wrench) -> Any:
 
 
 def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
-    """Transform a wrench from a link's axes to its parent's, by Ad(X^-1)^T."""
+    """Transform a wrench from a link's axes to its parent's, by Ad(X^-1)^T with the link's pose X."""
     R, p = pose
     force = vec.apply(R, wrench[0])
     return force, vec.add(vec.apply(R, wrench[1]), vec.cross(p, force))
@@ -291,8 +291,9 @@ def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
 def _own_wrenches(
     composite: Composite, S: Wrench, state: State, momentum: Wrench
 ) -> tuple[Wrench, Wrench, Wrench]:
-    """Return three wrenches F, y, z of a link, in the axes of the link.
-    Their scalar products with twists of this link and its ancestors are second derivatives of the Lagrangian.
+    """Return three wrenches F, y, z of a link, from which second derivatives are computed.
+    The scalar products of these wrenches with the twists of this link and of its ancestors are second
+    derivatives of the Lagrangian. The wrenches are in the axes of the link.
 
     They are F, y and z of `second_derivatives`.
     """
@@ -309,9 +310,9 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Return second derivatives of the Lagrangian for the joints of two links.
-    The links are a link and one of its ancestors. Return also three wrenches F, y, z of the link, transformed
-    from the ancestor's axes to those of the ancestor's parent.
+    """Return second derivatives of the Lagrangian with respect to variables of a link and its ancestor.
+    Return also three wrenches F, y, z of the link, transformed from the ancestor's axes to those of the
+    ancestor's parent.
 
     The derivatives are the products S.F, Sd.F, S.y, Sd.y + S.z.
     """

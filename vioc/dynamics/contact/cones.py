@@ -65,9 +65,7 @@ class Cone:
 
     @property
     def centers(self) -> tuple[float, ...]:
-        """Values of the complementarity products at the solution, as factors.
-        The products are these factors times the barrier parameter.
-        """
+        """Ratios of the complementarity products to the barrier parameter at the solution."""
         return (1.0,) * (len(self.positive) // 2)
 
     def begin(self, w: Any, speed: Any, kappa: Any, mu: Any) -> Any:
@@ -82,8 +80,8 @@ class Cone:
         return y[1]
 
     def within(self, most: Any, along: Any) -> Any:
-        """Return expressions that are >= 0 if the friction impulse `along` is in the friction cone.
-        The largest friction impulse is `most`.
+        """Return expressions that are all >= 0 if a friction impulse is in the friction cone.
+        The friction impulse is `along`; the largest possible friction impulse is `most`.
         """
         return ca.SX(0, 1)
 
@@ -103,7 +101,7 @@ class Cone:
         return w[0] - y[0]
 
     def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
-        """Return the residuals of the contact law, with the multipliers p as only unknowns.
+        """Return the residuals of the contact law, with the contact's multipliers p as the only unknowns.
         The arguments w are the relative velocities of the contact, kappa the barrier parameter and mu the
         friction coefficient. The residuals are smooth where kappa > 0.
         """

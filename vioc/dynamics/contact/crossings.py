@@ -49,8 +49,9 @@ class Crossing(NamedTuple):
 
 
 def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
-    """Issue a `CrossingWarning` if `found` has any contact or joint limit that is violated within a step.
-    At the two ends of the step, which are samples of the trajectory, it is not violated.
+    """Issue a `CrossingWarning` unless `found` is empty.
+    The argument `found` has contacts and joint limits that are violated within a step of the trajectory, but
+    not at the step's ends.
     """
     found = sorted(found, key=lambda c: c.step)
     if not found:
@@ -70,16 +71,16 @@ def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
 
 
 def open_from(f: SmoothedMap, run: Trajectory) -> np.ndarray:
-    """Return, for each step (N,), the gap, m, above which a contact is open.
-    The value is used in the search for bodies that pass through each other.
+    """Return, for each step (N,), a gap, m; contacts with larger gaps are regarded as open.
+    The search for bodies that pass through each other uses this value.
     """
     return np.maximum(TOUCHING, 10 * np.sqrt(f.smoothing) * run.step_lengths)
 
 
 def crossed_spheres(f: SmoothedMap, run: Trajectory, gaps: Mapping[str, float]) -> Iterator[Crossing]:
     """Yield the pairs of spheres that pass through each other within a step.
-    The paths between samples are assumed to be straight. The dict `gaps` has the gap of each contact at the
-    start of the trajectory, by the contact's name.
+    The spheres are assumed to move along straight lines between samples. The dict `gaps` has the gap of each
+    contact at the start of the trajectory, by the contact's name.
     """
     pairs = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_spheres(item)]
@@ -102,7 +103,7 @@ def crossed_spheres(f: SmoothedMap, run: Trajectory, gaps: Mapping[str, float]) 
 
 
 class _Solid:
-    """Convex hull of points, enlarged by a radius, which tests of overlap use.
+    """Solid that is tested for overlap: the convex hull of points, enlarged by a radius.
     The attributes `center` and `inner` are the centre and the radius of a ball inside the solid.
     """
 
@@ -227,8 +228,8 @@ def _with_ground(item: object) -> TypeGuard[Contact | PairContact]:
 
 def _of_solids(item: PairContact) -> bool:
     """Return whether the function `crossed_shapes` tests a contact.
-    It tests contacts of two bounded shapes, except those of two spheres whose centres are the origins of
-    their frames.
+    This function tests all contacts of two bounded shapes, except contacts of two spheres whose centres are
+    the origins of their frames.
     """
     return not (_of_spheres(item) or isinstance(item.shape1, Terrain))
 

@@ -36,8 +36,8 @@ class MeetingPlaces(NamedTuple):
     gaps: np.ndarray
 
     def of(self, i: int) -> tuple[np.ndarray, int]:
-        """Return the contact points of pair i of polytopes, as rows, and their number.
-        A row has the coordinates of the point on both bodies, the normal and further data.
+        """Return the contact points of pair number i of polytopes, as rows of an array, and their number.
+        A row has the numbers that define one contact point, such as its coordinates on both bodies.
         """
         return self.rows[i].copy(), int(self.counts[i])
 
@@ -160,9 +160,9 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
 
 
 def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bodies):
-    """Return contact points of polytope pairs that touch at a face of one polytope.
-    This face belongs to the polytope with number k (0 or 1) of each pair, and `face` is its index. The
-    opposite face is that of the other polytope whose normal is most nearly opposite.
+    """Return the contact points of polytope pairs that touch at a face of one polytope.
+    In each pair, this face has the index `face` and belongs to polytope number k (0 or 1). Contact points are
+    computed from this face and the most nearly opposite face of the other polytope.
     """
     pair, count = np.arange(len(own)), len(own)
     f = face[own]

@@ -117,7 +117,7 @@ def check_solved(derivatives: np.ndarray, steps: Steps) -> None:
 
 
 def along(H: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return the Hessians with respect to s of functions f(s, T s).
+    """Return the Hessians of N functions f(s, T s) with respect to s, with constant matrices T.
     The array `H`, (N, ns + nz, ns + nz), has the Hessians of f(s, z) with respect to (s, z).
     """
     ns = T.shape[2]

@@ -278,8 +278,8 @@ class InteriorPoint:
 
     def _true(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
         """Return the solution, with infinite error if its contact impulses add too much energy.
-        The accepted gain is a fraction of the kinetic energy at the start, because curved gap functions can
-        cause a gain.
+        An energy gain up to a fraction of the kinetic energy at the start is accepted, because curved gap
+        functions can cause such a gain.
         """
         if problem.end.work is None:
             return solution

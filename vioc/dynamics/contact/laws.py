@@ -50,8 +50,9 @@ class ContactLaw:
 
     def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
         """Return the residuals of the contact law, one for each unknown in z.
-        The arguments are the gap rate w[0] and slip velocities w[1:], the barrier parameter kappa and the
-        friction coefficient mu. The unknown speeds in z are scaled by `share`; so is w[0], but not w[1:].
+        The arguments are the gap rate w[0] and the slip velocities w[1:], the barrier parameter kappa and the
+        friction coefficient mu. The gap rate w[0], and the speeds among the unknowns, have been multiplied by
+        `share`; the slip velocities have not.
         """
         return ca.vertcat(w[0] - z[0], z[0] * z[1] - kappa * share)
 
@@ -61,15 +62,15 @@ class ContactLaw:
 
     def multipliers(self, z: Any, mu: Any) -> Any:
         """Return the multipliers of the contact from the unknowns z of its law.
-        They are the impulses and, with friction, the scaled slip speed.
+        They are the impulses and, with friction, the slip speed, which is scaled like the speeds in z.
         """
         return self.impulse(z, mu)
 
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
         """Return initial values of the unknowns z of the contact law.
         They satisfy the law approximately for the gap rate w[0], at least `speed`, the slip velocities w[1:]
-        and the barrier parameter kappa. The unknown speeds in z are scaled by `share`; so is w[0], but not
-        w[1:].
+        and the barrier parameter kappa. The gap rate w[0], and the speeds among the unknowns, are multiplied
+        by `share`; the slip velocities are not.
         """
         s = ca.fmax(w[0], speed)
         return ca.vertcat(s, kappa * share / s)

@@ -18,8 +18,8 @@ DEEP = 0.1  # accepted initial depth, relative to the smaller body; the bodies s
 
 class Look:
     """Contact points of pairs of polytopes during one integration step.
-    They are found from the poses at the start of the step, and again from those at its end if bodies overlap
-    there.
+    They are found from the poses of the bodies at the start of the step. If bodies overlap at the end of the
+    step, they are found again from the poses at the end.
 
     Parameters
     ----------

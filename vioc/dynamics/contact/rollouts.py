@@ -68,7 +68,7 @@ class StepByStep(Rollouts):
 
     def rows(self, found: Sequence[tuple]) -> list[np.ndarray]:
         """Return the states, multipliers, errors and inputs of several steps, each stacked in one array.
-        The sequence `found` has one tuple of these four for each step.
+        The sequence `found` has one tuple (state, multipliers, error, input) for each step.
         """
         sizes = self._f.nx, len(self._f.multiplier_names), 1, self._f.nu
         columns = zip(*found, strict=True) if found else [()] * 4

@@ -58,7 +58,7 @@ class SmoothedMap(KernelMap):
     @property
     @abstractmethod
     def meetings(self) -> Sequence[AnyTouch]:
-        """Contacts and joint limits of the system, in the order of the gaps in `gaps`.
+        """Contacts and joint limits of the system, in the order in which `gaps` returns their gaps.
         In this order, the contact points of one pair of polytopes follow one another.
         """
 
@@ -69,8 +69,8 @@ class SmoothedMap(KernelMap):
 
     @abstractmethod
     def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> MeetingPlaces:
-        """Return the contact points of boxes and hulls that touch in state x, or may touch soon.
-        Soon means within a step of length `dt`. The parameters of the map are `theta`.
+        """Return the contact points of boxes and hulls that touch in state x, or may touch within a step.
+        The step has the length `dt`. The parameters of the map are `theta`.
         """
 
     @abstractmethod
@@ -97,8 +97,8 @@ class SmoothedMap(KernelMap):
     @abstractmethod
     def frictions(self) -> np.ndarray:
         """Friction coefficients of all contacts.
-        The entry of a contact without friction is 1; the entry of dry friction without a gap is its largest
-        friction force.
+        The entry of a contact without friction is 1; the entry of a dry friction component, which has no gap,
+        is its largest friction force.
         """
 
     @cached_property

@@ -23,15 +23,16 @@ TAPES = ("start", "matrix", "begin", "leave", "solve", "rest", "work", "after")
 
 
 def in_units(length: int, sizes: np.ndarray) -> ca.Function:
-    """Return a CasADi function of a column vector with `length` entries, which divides by natural units.
-    The result of the function is the first len(sizes) entries, each divided by its unit in `sizes`.
+    """Return a CasADi function that divides entries of a column vector by natural units.
+    The argument of the function is a column with `length` entries. The result has the first len(sizes)
+    entries, each divided by its unit in `sizes`.
     """
     column = ca.SX.sym("column", length)
     return ca.Function("in_units", [column], [column[: len(sizes)] / ca.DM(sizes)])
 
 
 class TapeBlock:
-    """Matrix that is stored in a shared array of doubles, or inside another such matrix."""
+    """Matrix that is stored in a shared array of doubles, or as a part of another `TapeBlock`."""
 
     def __init__(self, pattern: ca.Sparsity):
         self._pattern, self._nnz = pattern, pattern.nnz()
@@ -104,7 +105,7 @@ class Tape(ABC):
 
     @abstractmethod
     def _write(self) -> None:
-        """Write all instruction tables, and the dict of their inputs and outputs.
+        """Generate all instruction tables, and the dict of their inputs and outputs.
         The dict `places` has, by name, the blocks of memory of the inputs and outputs. A call ``begin(name)``
         begins the table of this name.
         """
@@ -165,7 +166,7 @@ class Tape(ABC):
         return self._scatters[key]
 
     def stack(self, columns: Sequence[TapeBlock]) -> TapeBlock:
-        """Stack columns into one block of the tape's array of doubles.
+        """Stack columns into one block of the array of doubles on which the instructions work.
         A column that is an input or output, or already belongs to another block, is copied into the block.
         """
         whole, offset = self.column(sum(c.nnz() for c in columns)), 0

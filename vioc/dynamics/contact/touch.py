@@ -17,7 +17,7 @@ SLIP = 2  # tangential directions of a contact with friction
 @dataclass(frozen=True)
 class AnyTouch(ABC):
     """Base class of contacts, joint limits and dry friction of a mechanism.
-    It has the names of the multipliers: normal impulse, friction impulses and slip speed.
+    It names the multipliers of a contact: normal impulse, friction impulses and slip speed.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class AnyTouch(ABC):
     @property
     def single(self) -> bool:
         """Flag, True if the first impulse has the name of the contact, without a suffix.
-        It is False for friction of a point under a given load, which has two impulses with suffixes.
+        It is False for dry friction of a point on a plane, which has two impulses with suffixes.
         """
         return self.cone.gap or self.rows == 1
 

@@ -39,7 +39,7 @@ def variable() -> Any:
 
 
 def variables() -> Any:
-    """Declare a dataclass field that holds a tuple of different variable names."""
+    """Declare a dataclass field that holds a tuple of distinct variable names."""
     return field(metadata={"kind": "variables"})
 
 
@@ -440,7 +440,7 @@ class Kinetic(Component):
     inertia: Number
 
     def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Return the index of the first negative value of the inertia, and a message.
+        """Return the index of the first negative value of the component's inertia, and a message.
         The result is None if no value is negative. The dict `parameters` has a number or an array for each
         parameter; the index is that of the value in the array.
 

@@ -61,9 +61,9 @@ def _held(transform: Transform, q: float) -> Transform:
 
 def without(tree: Sequence[tuple[Frame, int]], gone: set[int]) -> tuple[Tree, set[str], set[str]]:
     """Remove frames and all their descendants from a tree.
+    Return the new tree, the names of the removed variables and the names of the removed frames.
 
-    Frames without name and mass whose children are all removed are removed, too. Returned are the tree, and
-    the variables and names of the removed frames.
+    Frames without name and mass whose children are all removed are removed, too.
     """
     if -1 in gone:
         raise ModelError("without: the world cannot be taken away")

@@ -28,7 +28,7 @@ PRIMITIVES = ("TX", "TY", "TZ", "RX", "RY", "RZ")
 
 @dataclass(frozen=True)
 class Pose:
-    """Constant pose: `position` (3, m) and rotation matrix `rotation` (9, by rows)."""
+    """Constant pose: `position` (3,) in m, and rotation matrix `rotation` as 9 numbers, row by row."""
 
     position: tuple[Number, ...]
     rotation: tuple[float, ...]
@@ -383,6 +383,6 @@ def chain(*links: Any) -> Any:
 
 def _is_joint(link: object) -> bool:
     """Return whether an object is a `Joint`, without an import of this class.
-    The module of `Joint` imports this module.
+    The import would be circular, because the module of `Joint` imports this module.
     """
     return isinstance(link, tuple) and hasattr(link, "length")

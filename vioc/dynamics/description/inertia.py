@@ -204,7 +204,7 @@ class Mass:
 
 def _value(number: Number, parameters: Mapping[str, Any]) -> Any:
     """Return the value of a number, which may be a parameter.
-    The value of a parameter is taken from the dict `parameters`, or else is the parameter's default.
+    The value of a parameter is its value in the dict `parameters`, or its default value if the dict has none.
     """
     if not isinstance(number, Parameter):
         return float(number)

@@ -233,7 +233,7 @@ def universal(
     frame: str | None = None,
     mass: Massive = None,
 ) -> Joint:
-    """Make a universal joint of two rotations, the second about an axis that the first one turns.
+    """Make a universal joint of two rotations, where the first rotation turns the axis of the second.
 
     Variables are NAME-1, NAME-2, rad.
     """

@@ -47,7 +47,7 @@ def _short(name: object) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """Named number of a description, whose value can be changed without recompiling the map.
+    """Named number of a description; its value can be changed without recompiling the one-step map.
 
     Maps give derivatives by it (co-design, identification).
     ``P("EI", 0.1) * 4`` stands for four times the value of the parameter EI.
@@ -73,7 +73,9 @@ class Parameter:
         object.__setattr__(self, "factor", _finite(self.factor, f"parameter {self.name!r}: factor"))
 
     def of(self, value: Any) -> Any:
-        """Return `value`, a number or symbol for this parameter, times the field `factor`."""
+        """Return the parameter's value times the field `factor`.
+        The argument `value`, a number or a symbol, is the value without the factor.
+        """
         return value if self.factor == 1.0 else self.factor * value
 
     def __mul__(self, factor: Any) -> Parameter:

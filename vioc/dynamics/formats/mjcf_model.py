@@ -1,4 +1,4 @@
-"""Compiled MuJoCo model, with names that vioc accepts and a list of the parts that it cannot represent."""
+"""Compiled MuJoCo model, with names that vioc accepts and a list of the parts that vioc cannot represent."""
 
 from __future__ import annotations
 
@@ -175,8 +175,7 @@ class MjcfModel:
         return bool(self.compiled.opt.disableflags & int(getattr(bits, f"mjDSBL_{flag}")))
 
     def given(self, field: str, at: Any) -> bool:
-        """Return whether a field of the compiled model exists and is nonzero at an index.
-        The index is `at`.
+        """Return whether a field of the compiled model exists and is nonzero at the index `at`.
 
         Older versions of MuJoCo lack some fields.
         """
@@ -211,7 +210,7 @@ class MjcfModel:
         return self._proportional(a, "NONE")
 
     def _proportional(self, a: int, *dynamics: str) -> bool:
-        """Return whether an actuator has a constant gain, and its activation dynamics are of a given type."""
+        """Return whether an actuator has a constant gain and one of the given activation dynamics."""
         m, D = self.compiled, self.mujoco.mjtDyn
         kinds = [int(getattr(D, f"mjDYN_{kind}")) for kind in dynamics]
         plugged = int(m.actuator_plugin[a]) >= 0
@@ -271,7 +270,7 @@ class MjcfModel:
         return list(map(float, np.ravel(self.compiled.actuator(a).gear)[:6]))
 
     def _only(self, a: int) -> int | None:
-        """Return the index of an actuator's tendon in MuJoCo's arrays ``wrap_*``, for a tendon of one joint.
+        """Return the position in MuJoCo's arrays ``wrap_*`` of the one joint of an actuator's tendon.
         Return None if the actuator has no tendon, or if the tendon does not consist of exactly one joint.
         """
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
@@ -281,7 +280,9 @@ class MjcfModel:
         return at if int(m.wrap_type[at]) == mj.mjtWrap.mjWRAP_JOINT else None
 
     def tendon(self, a: int) -> tuple[list[str], list[float]] | None:
-        """Return variables and coefficients of an actuator's fixed tendon over several joints, else None."""
+        """Return the variables and coefficients of the fixed tendon that an actuator drives.
+        Return None unless the actuator drives a fixed tendon of several different hinges or slides.
+        """
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) < 2:
             return None
@@ -295,9 +296,9 @@ class MjcfModel:
 
     @cached_property
     def _pushing(self) -> dict[int, list[tuple[int, float | None]]]:
-        """Actuators of each joint that has a limit on its total actuator force, by the joint's index.
-        An actuator is a tuple (index, ratio) with the ratio of its force at the joint to its control, or
-        None if the force is not proportional to the control.
+        """Actuators of each joint whose total actuator force is limited, in a dict by the joint's index.
+        An actuator is a tuple (index, ratio), with the ratio of its force at the joint to its control. The
+        ratio is None if the force is not proportional to the control.
         """
         m, T = self.compiled, self.mujoco.mjtTrn
         pushing: dict[int, list[tuple[int, float | None]]] = {}
@@ -333,9 +334,9 @@ class MjcfModel:
 
     @cached_property
     def _pulling(self) -> dict[int, list[tuple[int, float | None]]]:
-        """Actuators of each tendon that has a limit on its total actuator force, by the tendon's index.
-        An actuator is a tuple (index, ratio) with the ratio of its force to its control, or None if the force
-        is not proportional to the control.
+        """Actuators of each tendon whose total actuator force is limited, in a dict by the tendon's index.
+        An actuator is a tuple (index, ratio), with the ratio of its force to its control. The ratio is None
+        if the force is not proportional to the control.
 
         The force is the one before the gear.
         """
@@ -366,7 +367,8 @@ class MjcfModel:
 
     def _limits(self, forces: np.ndarray, pushing: list[tuple[int, float | None]]) -> bool:
         """Return whether the total force of several actuators can exceed its limits.
-        For one actuator, the result is True only if its force is not proportional to its control.
+        The result is False for a single actuator whose force is proportional to its control. For such an
+        actuator, `control_range` reduces the range of the control.
         """
         alone = len(pushing) == 1 and pushing[0][1] is not None
         return bool(pushing) and not alone and not self._within(forces, pushing)

@@ -125,7 +125,8 @@ def _equalities(model: MjcfModel) -> list[Any]:
 
 
 def _connect(first: str, second: str, name: str) -> list[Any]:
-    """Return constraints that make the origins of two frames coincide, along the first frame's axes.
+    """Return three constraints that make the origins of two frames coincide.
+    Each constraint acts along one axis of the first frame.
 
     In these axes the equations that a planar loop implies stay the same as it turns.
     """

@@ -382,7 +382,8 @@ class Robot:
 
 
 def driven(joints: Mapping[str, RobotJoint], inputs: Any, words: str = "'all'") -> list[str]:
-    """Return the variables of the joints that get an input (a force or torque), as `inputs` selects them.
+    """Return the variables of those joints that get an input, which is a force or a torque.
+    The argument `inputs` selects the joints.
 
     `inputs` is "all", which excludes joints that mimic others, names of joints, or None; `words` names its
     other allowed values in messages.

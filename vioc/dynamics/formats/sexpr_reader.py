@@ -172,8 +172,9 @@ class Reader:
         self._fail(item.items[0].at, f"unknown keyword {shown(item.items[0])}; {hint}")
 
     def _once(self, old: object, item: Item, new: Any) -> Any:
-        """Return `new`, the value of an attribute such as NAME, if it is given only once.
-        Raise an error if the attribute of the frame or component has the value `old` already.
+        """Return `new`, the value of an attribute such as NAME, if the text gives this attribute only once.
+        The argument `old` is the value that was read before, None if there was none. An error is raised if it
+        is not None.
         """
         if old is not None:
             self._fail(item.at, f"a second {shown(item)}; one is allowed")

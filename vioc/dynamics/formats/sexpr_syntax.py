@@ -72,7 +72,7 @@ def visible(text: str) -> str:
 
 
 class Source:
-    """Model text with the name of its file, which raises errors with line and column."""
+    """Model text and the name of its file, with a method that raises errors with line and column."""
 
     def __init__(self, text: str, name: str):
         self.text = text

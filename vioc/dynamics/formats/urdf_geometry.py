@@ -46,7 +46,7 @@ def pose(origin: Any) -> Pose:
 
 
 def _turned(quaternion: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the rotation matrix (9, by rows) of a quaternion (x, y, z, w), which need not have norm 1."""
+    """Return the rotation matrix, as 9 numbers row by row, of a quaternion (x, y, z, w) of any norm > 0."""
     size = math.hypot(*quaternion)
     if not 0 < size < math.inf:
         raise ModelError(f"quat_xyzw: expected 4 finite numbers, not all zero, got {quaternion}")

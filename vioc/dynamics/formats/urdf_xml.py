@@ -169,7 +169,9 @@ def _version(root: Any) -> str:
 
 
 def _named(element: Any, target: dict[str, Any], contents: Contents) -> str:
-    """Return the name of a link or joint and record its line; ReadError for a missing or repeated name."""
+    """Return the name of a link or joint, and record its line in the file.
+    Raise `ReadError` if the name is missing or repeated.
+    """
     line, name = element.sourceline, element.get("name")
     if not name:
         raise ReadError(f"<{element.tag}> has no name", line, 1, contents.source)

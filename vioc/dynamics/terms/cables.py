@@ -19,7 +19,7 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class BendingSpring(Potential):
-    """Spring between two frames, with an energy that is quadratic in their relative rotation phi.
+    """Spring between two frames, with an energy that depends on their relative rotation vector phi.
     The energy is 1/2 sum_i k_i phi_i^2 with the three stiffnesses k_i.
 
     phi lies along the axis of the relative rotation R = R1' R2 and has the length 2 tan(angle/2), so that V

@@ -58,7 +58,9 @@ class PosedHull(NamedTuple):
 
 
 class Plane(NamedTuple):
-    """Half-space of all points x with n . x >= level, where n is its normal."""
+    """Boundary plane of a half-space, n . x = level, with the normal n.
+    Bodies stay on the side n . x >= level.
+    """
 
     normal: Vector
     level: Any
@@ -99,9 +101,9 @@ class Shape:
         raise NotImplementedError
 
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
-        """Return the numbers that define the shape, transformed from the shape's frame to its body's axes.
-        The rotation R and the position p are the pose of the shape's frame in the body. The function `number`
-        replaces declared parameters by their symbols.
+        """Return the numbers that define the shape, in the axes of its body.
+        They are transformed from the axes of the shape's frame, whose pose in the body is the rotation R and
+        the position p. The function `number` replaces declared parameters by their symbols.
         """
         raise NotImplementedError
 
@@ -376,8 +378,8 @@ class HalfSpace:
 
 @dataclass(frozen=True)
 class Ground(Shape):
-    """Half-space that a frame carries, as the ground: all points x with n . x >= offset.
-    Here n is the unit vector of the field `normal`, which may have any length.
+    """Half-space that a frame carries, as the ground: all points x with n . x <= offset.
+    The unit vector n, out of the ground, has the direction of the field `normal`.
 
     The numbers may be parameters.
     """
@@ -430,8 +432,8 @@ def _triple(numbers: Sequence[Number], default: Vector3) -> Vector3:
 
 
 def _total(terms: Sequence[Number]) -> Number:
-    """Return the sum of several numbers, which may be declared parameters.
-    If one number is a parameter and another number is not 0, a `ModelError` is raised.
+    """Return the sum of several numbers, of which one may be a declared parameter.
+    A `ModelError` is raised if a number other than 0 would be added to a parameter.
     """
     terms = [t for t in terms if isinstance(t, Parameter) or t]
     if len(terms) == 1:

@@ -289,7 +289,9 @@ class PairContact(FrictionContact):
 
     @property
     def by_features(self) -> bool:
-        """Return whether both shapes are boxes or hulls, whose contact has no closed-form expression."""
+        """Return whether both shapes are boxes or hulls.
+        The contact of two such shapes has no closed-form expression.
+        """
         return self.shape1.flat and self.shape2.flat
 
     def parts(self) -> dict[str, Part]:

@@ -106,9 +106,9 @@ def _on_flat(body: OrientedBox | PosedHull, ball: RoundedSegment) -> Met:
 
 
 def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any]:
-    """Return three distances of a point from a box, their largest and their median.
-    There is one for each axis of the box: the distance from the plane of the nearer of the two faces
-    perpendicular to the axis. It is negative if the point is between the planes of these faces.
+    """Return three signed distances of a point from a box, and their largest and their median.
+    Each axis of the box has one distance: that from the nearer of the two face planes perpendicular to the
+    axis, negative if the point is between these planes.
     """
     over = [ca.fabs(x) - h for x, h in zip(place, block.half, strict=True)]
     most = ca.fmax(ca.fmax(over[0], over[1]), over[2])
@@ -117,9 +117,9 @@ def _sorted_over(block: OrientedBox, place: Vector) -> tuple[list[Any], Any, Any
 
 
 def _chosen(over: list[Any], most: Any) -> tuple[Any, Any, Any]:
-    """Return a flag for each axis of a box, True for that of the largest height.
-    The heights `over` are those of a point above the box's faces; `most` is the largest of the three. If two
-    heights are equal, only the first of their axes has the flag True.
+    """Return three flags, one for each axis of a box: True for the axis with the largest height.
+    The three heights `over` are those of a point above the faces of the box; `most` is the largest of them.
+    If two heights are equal, only the first of their axes has the flag True.
     """
     first = over[0] >= most
     second = ca.logic_and(ca.logic_not(first), over[1] >= most)
@@ -147,8 +147,9 @@ def _in_axes(body: OrientedBox | PosedHull, d: Vector) -> Vector:
 
 
 def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any:
-    """Return where one of a capsule's three contact spheres lies on its axis, as a coordinate in [-1, 1].
-    A capsule touches a box or a convex hull with three spheres; `rod.place` (0, 1 or 2) selects one of them.
+    """Return the position of one contact sphere on a capsule's axis, a coordinate in [-1, 1].
+    A capsule touches a box or a convex hull with three spheres, whose centres are on its axis; `rod.place`
+    (0, 1 or 2) selects one of them.
 
     The argument `body` is the box or hull that the capsule touches.
     """
@@ -160,8 +161,9 @@ def _place_on_segment(body: OrientedBox | PosedHull, rod: RoundedSegment) -> Any
 
 
 def _place_by_block(block: OrientedBox, place: Vector, e: Vector, which: int) -> Any:
-    """Return where one of the three spheres with which a capsule touches a box lies on the capsule's axis.
-    The result is a coordinate in [-1, 1]; the index `which` (0, 1 or 2) selects the sphere.
+    """Return the position of one contact sphere on a capsule's axis, a coordinate in [-1, 1].
+    A capsule touches a box with three spheres, whose centres are on its axis; the index `which` (0, 1 or 2)
+    selects one of them.
 
     The coordinate s is that of docs/maths/contact.md (P4).
     """

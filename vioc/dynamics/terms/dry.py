@@ -41,7 +41,7 @@ class Dry(Inequality):
 
 @dataclass(frozen=True, repr=False)
 class DryFriction(Dry):
-    """Coulomb friction of a joint: it sticks while the force is below `limit`, and slides beyond.
+    """Coulomb friction of a joint, whose largest friction force is `limit`.
 
     While it slides, a force `limit` opposes its motion.
 

@@ -101,8 +101,9 @@ def over(hull: Facets, at: Vector) -> tuple[Any, Vector]:
 
 
 def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> Any:
-    """Return where one of the three spheres with which a capsule touches a hull lies on the capsule's axis.
-    The result is a coordinate in [-1, 1]; the index `place` (0, 1 or 2) selects the sphere.
+    """Return the position of one contact sphere on a capsule's axis, a coordinate in [-1, 1].
+    A capsule touches a hull with three spheres, whose centres are on its axis; the index `place` (0, 1 or 2)
+    selects one of them.
 
     The coordinate is s of docs/maths/contact.md (P8).
     """
@@ -122,10 +123,10 @@ def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> 
 
 
 def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> Any:
-    """Return where one of a capsule's three contact spheres lies on the capsule's axis.
-    The result is a coordinate in [-1, 1]. With these spheres the capsule touches a face of a hull. Spheres 0
-    and 1 are at the ends `low` and `high` of that part of the axis which is above the face, sphere 2 between
-    them.
+    """Return the position of one contact sphere on a capsule's axis, a coordinate in [-1, 1].
+    A capsule touches a face of a box or hull with three spheres. Spheres 0 and 1 are at the ends `low` and
+    `high` of that part of the axis which is above the face; sphere 2 is between them. The index `place`
+    selects one sphere.
 
     The first two are at the ends of the part of the segment above a face, the third is between them. If no
     part is over a face, the ends are those of the segment. The third point is the middle of the two, or, if
@@ -141,7 +142,8 @@ def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> An
 
 def _highest(hull: Facets, at: Vector) -> tuple[Any, Vector, Any]:
     """Return the largest height of a point above the face planes of a hull, and that plane's normal.
-    The third result is how far the point is outside the edges of the face in this plane, negative inside.
+    The third result is the largest signed distance of the point from the edges of the face in this plane. It
+    is negative if the point is above the face.
     """
     most, n, beside = ca.SX(-np.inf), vec.ZERO, ca.SX(0.0)
     for normal, level, (m, levels) in zip(hull.normals.tolist(), hull.levels, hull.rims, strict=True):

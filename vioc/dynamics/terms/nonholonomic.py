@@ -37,7 +37,7 @@ def _velocity(k: Any, frame: str) -> tuple[ca.SX, ca.SX]:
 
 @dataclass(frozen=True, repr=False)
 class Skate(VelocityConstraint):
-    """Constraint of a skate, whose frame's origin has no velocity along a sideways direction n.
+    """Constraint of a skate: the origin of its frame has no velocity along a sideways direction n.
 
     It models a knife edge, the wheel of a castor, or an oar.
 

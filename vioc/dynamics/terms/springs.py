@@ -15,7 +15,7 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True, repr=False)
 class Backlash(Potential):
-    """Spring between two joint variables with backlash, as of a gear or a coupling.
+    """Spring with backlash between two joint variables, such as those of a gear or a coupling.
 
     The spring is slack within the backlash.
 

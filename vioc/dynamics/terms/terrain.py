@@ -80,7 +80,7 @@ class Terrain(Shape):
 
 @dataclass(frozen=True)
 class SplineGrid:
-    """Height function of a terrain as a sum of uniform cubic B-splines in x times those in y.
+    """Height function of a terrain: a sum of products of uniform cubic B-splines, one in x and one in y.
 
     h = sum c_ij B(x/dx - i) B(y/dy - j).
     """

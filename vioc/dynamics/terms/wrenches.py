@@ -59,7 +59,8 @@ class _WrenchForce(RateForce):
         return 1.0
 
     def along_body(self, k: Any) -> ca.SX:
-        """Return the wrench (6,), force and moment about the frame's origin, in the frame's axes.
+        """Return the wrench (6,) on the frame in the frame's axes: first the force, then the moment.
+        The moment is about the frame's origin.
 
         J^b' is applied to it.
         """
