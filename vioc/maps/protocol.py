@@ -36,7 +36,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Kernel(NamedTuple):
-    """CasADi function that solves a step of a map, with its tolerance.
+    """CasADi function that solves a step of a map, and the tolerance of the solution.
 
     It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). A step is solved, and its root certified,
     if `error` is within `tolerance`. `difference` is that of the map, on SX columns.
@@ -238,7 +238,7 @@ class OneStepMap(ABC):
         t: np.ndarray | None = None,
     ) -> Trajectory:
         """Compute N steps of given `lengths` (N,), s, from the state x0, and return the trajectory.
-        The inputs are U (N, nu). If X and K are given, feedback adds -K[k] difference(X[k], x[k]) to them.
+        The inputs are U (N, nu). If X and K are given, feedback adds -K[k] difference(X[k], x[k]) to the input U[k].
 
         The steps are those of `rollout`, or of `track` if X and K are given. They begin at the
         times `t` (N,), s, if given, as for a range of a trajectory with unequal steps. The caller has checked
@@ -525,7 +525,7 @@ class OneStepMap(ABC):
 
     @own
     def kernel(self) -> Kernel | None:
-        """CasADi function that solves a step in compiled code, with its tolerance.
+        """CasADi function that solves a step in compiled code, and the tolerance of the solution.
         The result is None if the map has no such function.
 
         Rollouts and closed loops are made from it.
@@ -558,7 +558,9 @@ class OneStepMap(ABC):
         return self.with_parameters(**values)
 
     def substeps(self, n: int) -> OneStepMap:
-        """Return the map whose step consists of n steps of length dt/n of this map, with one input."""
+        """Return the map whose step consists of n steps of length dt/n of this map.
+        The input is the same in all n steps.
+        """
         # imported by name at the first call: maps made of others are above this layer
         made: OneStepMap = importlib.import_module("vioc.maps.made.substeps").substeps(self, n)
         return made

@@ -46,9 +46,9 @@ class Parts:
         return Linearization.of(end, along, lin.B.shape[2])
 
     def weights(self, lin: Linearization, Z: np.ndarray, zeta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights of the next state and of the multipliers of each part of the steps.
-        They are needed for weighted second derivatives of whole steps. Whole steps have the weights Z of the
-        next states and `zeta` of the multipliers.
+        """Return the weights of the next state and of the multipliers of each part of a step.
+        Second derivatives of parts with these weights give those of whole steps by the chain rule. The
+        results of whole steps have the weights Z (next states) and `zeta` (multipliers).
 
         At the end of a part, its weights of the state are the costate of the remaining parts.
         """
