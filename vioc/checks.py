@@ -159,7 +159,9 @@ def as_bounds(value: Any) -> Mapping[str, Any]:
 
 
 def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarray, np.ndarray]:
-    """Convert a limit, a number or a pair (lower, upper), to arrays of lower and upper limits (count,).
+    """Convert one limit b, or a pair of limits (lower, upper), to two arrays of shape (count,).
+    The arrays are the lower and the upper limits. One limit b means [-b, b] if `number` is "symmetric", and
+    [b, b] if it is "equal".
 
     `value` is a pair (lower, upper), each a number, an array over the samples or None for no limit; or a
     number b, which means [-b, b] (`number` = "symmetric") or the value b (`number` = "equal").

@@ -96,7 +96,7 @@ class Environment(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode near the state `start`, or at ``options["state"]``."""
+        """Begin an episode at a random state near the attribute `start`, or at ``options["state"]``."""
         super().reset(seed=seed)
         if options and "state" in options:
             self._begin(self.map.check_state(options["state"], "state"))

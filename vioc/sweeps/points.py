@@ -1,4 +1,4 @@
-"""Points of a sweep, which are dicts of arguments of the swept function."""
+"""Points of a parameter sweep: dicts of arguments with which the sweep calls a function."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 
 def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the arguments of a function for every combination of the given values.
-    Each keyword is an argument of the function, with its values. The result is a list of dicts.
+    """Return the arguments of a function for every combination of given argument values.
+    Each keyword is the name of an argument, and gives the values of this argument. The result is a list of
+    dicts, one for each combination.
 
     The last argument varies fastest.
 
@@ -27,9 +28,9 @@ def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def zipped(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return dicts of arguments; dict i has the i-th value of every argument.
-    Each keyword is an argument of a function, with its values. ValueError is raised if the numbers of
-    values differ.
+    """Return dicts of arguments of a function; dict i has the i-th value of every argument.
+    Each keyword is the name of an argument, and gives the values of this argument. ValueError is raised if
+    two arguments have different numbers of values.
     """
     columns = {name: list(values) for name, values in axes.items()}
     if len({len(column) for column in columns.values()}) > 1:

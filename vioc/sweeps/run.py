@@ -102,7 +102,8 @@ class Sweep(Sequence):
 
     def column(self, name: str) -> np.ndarray:
         """Return the entry `name` of all points or results (dicts) as an array.
-        The value is NaN for a task that failed, if the points do not have the entry."""
+        The value is NaN for a failed task whose point does not contain the entry.
+        """
         column = []
         for o in self.outcomes:
             source = next((d for d in (o.point, o.value) if isinstance(d, Mapping) and name in d), None)
@@ -116,7 +117,7 @@ class Sweep(Sequence):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Points and results of all tasks as a list of dicts, one for each table row.
+        """Points and results of all tasks as a list of dicts, one for each row of the table.
 
         A row has ``task``, the entries of point and value, ``error`` and ``seconds``. A point or value that
         is not a dict is ``point`` or ``value``; a name in both is ``value.NAME`` for the value. Arrays have a

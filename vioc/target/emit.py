@@ -104,7 +104,9 @@ class Emitted:
 
 
 def number(value: float, precision: str = "double") -> str:
-    """Return a C literal that reads as the same double, or as the nearest single."""
+    """Return a C literal of a number, which a C compiler reads as the same number in double precision.
+    In single precision it is read as the nearest number.
+    """
     if not math.isfinite(value):
         raise ValueError(f"a number in C is finite, got {value}")
     return repr(float(value)) + SUFFIX[precision]

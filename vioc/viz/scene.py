@@ -189,7 +189,7 @@ def scene_of(
 
 
 def nearest(t: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Return the indices of the samples t (T,) that are nearest to given times.
+    """Return, for each of given times, the index of the nearest of the sample times t (T,).
 
     Interpolation between samples would shrink links.
     """

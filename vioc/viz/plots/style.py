@@ -33,7 +33,7 @@ def panels(
     size: tuple[float, float] = (WIDTH, ALONE),
     grid: bool = True,
 ) -> list[Any]:
-    """Return `count` axes one above another: the given axes, or those of a new figure.
+    """Return a list of `count` axes: the axes `ax`, or those of a new figure one above another.
 
     All get a grid if `grid` is true. `labels` of the curves in each reserve space for legends; `names` of
     the panels are used in messages; `size` (in) is that of a single panel.
