@@ -1,6 +1,6 @@
 """Derivatives with respect to the components of a state with unit quaternions.
-They are computed from a map's derivatives with respect to the state error, in which a rotation has three
-components instead of the four of a quaternion.
+They are computed from a map's derivatives with respect to the state error. In the state, a rotation is a
+quaternion with four components; in the state error, it has three components.
 
 Machine-learning frameworks differentiate by these components. A quaternion q of the state may have any norm
 except 0 here: the step begins at q/|q|. Errors about a state x with quaternions qb, and about the next state
@@ -38,8 +38,8 @@ def errors(f: OneStepMap) -> list[int]:
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
     """Return the Jacobian of state errors with respect to state components.
-    The shape is (N, ndx, nx). Errors are relative to the states x (N, nx). In a state, a
-    rotation is a quaternion with four components; in an error, it has three components.
+    The shape is (N, ndx, nx). Errors are relative to the states x (N, nx). In a state, a rotation is a
+    quaternion with four components; in an error, it has three components.
     """
     D = np.zeros((len(x), f.ndx, f.nx))
     _copy(f, D)

@@ -146,7 +146,8 @@ class Environment(gymnasium.Env):
 
 
 def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
-    """Return a regulator as a policy, a function (observation, k=0) -> action.
+    """Return a policy, a function (observation, k=0) -> action, that applies a regulator.
+    The actions are clipped to the `bounds`.
 
     Parameters
     ----------

@@ -31,8 +31,8 @@ class StepArrays:
         return dict(self.__dict__)
 
     def rows(self: Self, index: Any) -> Self:
-        """Return this object with the selected steps only, in all its arrays.
-        An integer `index` removes the axis of steps.
+        """Return a copy of this object that contains only the steps selected by `index`.
+        If `index` is an integer, the arrays of the copy have no axis of steps.
         """
         return type(self)(**{name: block[index] for name, block in self.blocks.items()})
 

@@ -371,8 +371,8 @@ def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndar
 
 def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
     """Continue many rollouts by the compiled program `many`.
-    A rollout ends with its last step, or before a step that cannot be solved. The program is called for a few steps at a time, so that Ctrl-C can interrupt the work between two
-    calls.
+    A rollout ends with its last step, or before a step that cannot be solved. The program is called for a
+    few steps at a time, so that Ctrl-C can interrupt the work between two calls.
 
     Calls `ManyProgram.accumulate`.
     """

@@ -238,7 +238,8 @@ class OneStepMap(ABC):
         t: np.ndarray | None = None,
     ) -> Trajectory:
         """Compute N steps of given `lengths` (N,), s, from the state x0, and return the trajectory.
-        The inputs are U (N, nu). If X and K are given, feedback adds -K[k] difference(X[k], x[k]) to the input U[k].
+        The inputs are U (N, nu). If X and K are given, feedback adds -K[k] difference(X[k], x[k]) to the
+        input U[k].
 
         The steps are those of `rollout`, or of `track` if X and K are given. They begin at the
         times `t` (N,), s, if given, as for a range of a trajectory with unequal steps. The caller has checked
@@ -559,7 +560,7 @@ class OneStepMap(ABC):
 
     def substeps(self, n: int) -> OneStepMap:
         """Return the map whose step consists of n steps of length dt/n of this map.
-        The input is the same in all n steps.
+        All n steps have the same input, except that inputs of kinematic variables change linearly.
         """
         # imported by name at the first call: maps made of others are above this layer
         made: OneStepMap = importlib.import_module("vioc.maps.made.substeps").substeps(self, n)

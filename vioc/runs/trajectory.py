@@ -156,8 +156,8 @@ class Trajectory:
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
         """Evaluate an expression in the map's CasADi symbols along the trajectory.
-        An expression that depends only on the state has one value at each sample. Any other expression has one
-        value in each step.
+        An expression that depends only on the state has one value at each sample. Any other expression
+        has one value in each step.
 
         Returns
         -------

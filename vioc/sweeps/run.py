@@ -81,7 +81,7 @@ class Sweep(Sequence):
 
     @property
     def values(self) -> list[Any]:
-        """Return the results of the swept function at all points, in order.
+        """Return the results of the sweep's function at all points, in the order of the points.
 
         Raises
         ------
@@ -320,7 +320,7 @@ def sweep(
 
 
 def _call(function: Callable[..., Any], point: Any, child: np.random.SeedSequence | None) -> dict[str, Any]:
-    """Call the swept function at one point in a worker process.
+    """Call the function of a sweep at one point, in a worker process.
     The result is a dict, which also describes an exception of the function.
     """
     before = time.perf_counter()
@@ -379,7 +379,7 @@ def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
 
 
 def _told(value: Any, within: tuple[int, ...]) -> Any:
-    """Return plain data that identifies an argument bound to the swept function.
+    """Return plain data that identifies a bound argument of the function of a sweep.
     The argument is bound, for example, by `functools.partial`.
 
     Objects are identified by `__reduce__`, or by their public attributes except cached properties; functions

@@ -78,8 +78,8 @@ class Target:
     unstable_poles: tuple[complex, ...] = ()
 
     def text(self, source: str) -> str:
-        """Replace the prefixes ``target_`` and ``TARGET_`` in C code.
-        They are replaced by the name of the folder.
+        """Return C code, after ``target`` has been replaced by the name of the folder.
+        For example, ``target_step`` becomes ``NAME_step``, and ``target.h`` becomes ``NAME.h``.
         """
         source = re.sub(r"\bTARGET_(?=[A-Z])", f"{self.name.upper()}_", source)
         return re.sub(r"\btarget(?=[_.])", self.name, source)

@@ -135,7 +135,8 @@ class MapAround(OneStepMap):
         expression: Callable[[ca.SX], ca.SX] = unchanged,
         unit: Callable[[str], str | None] = nothing,
     ) -> None:
-        """Set the sizes and names of this map from its inner map and its additional states.
+        """Set attributes of this map, such as the numbers and names of its states and inputs.
+        They follow from the inner map and from the names `own` of the additional states.
 
         See `inner_quantities` for the other arguments.
         """

@@ -407,8 +407,8 @@ class ExtendedMap(MapAround):
 
     def _chain(self, steps: Steps, unit: float, by_times: bool, timed: bool) -> np.ndarray:
         """Return the derivatives of the inner map's arguments with respect to this map's arguments.
-        The arguments are the state error, the input and the parameters of a step. `by_times` adds the
-        inner step's length and start time to the inner arguments, and `timed` those of this map.
+        The arguments of a step are the state error, the input and the parameters. With `by_times`, the step
+        length and the start time are also arguments of the inner map; with `timed`, also of this map.
         """
         f, names = self.inner, list(self.inner.parameters)
         n, m, extra, first = f.ndx, self.nu, len(self.constants), 1 if self.steps else 0

@@ -70,9 +70,9 @@ class Parts:
         return SecondOrder.of(own.reshape(-1, self.count, *own.shape[1:]).sum(axis=1), *lin.B.shape[1:])
 
     def _chain(self, lin: Linearization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the first derivatives of whole steps, by the chain rule from those of successive parts.
+        """Return first derivatives of whole steps, computed from those of the parts by the chain rule.
         The three results are the Jacobians of the next states, of the multipliers, and of the arguments of
-        each part.
+        each part. They are with respect to the arguments of the whole step.
 
         They are those of ends (N, ndx, ns), of multipliers (N, nm, ns), and of the arguments of each
         part (N m, ns, ns), all by s = (errors, inputs, parameters).

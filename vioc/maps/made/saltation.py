@@ -19,7 +19,7 @@ def saltated(
     """Return the Jacobian of the first step after an impact, with the saltation correction.
     The correction accounts for the time of the impact, which depends on the state. A contains the Jacobians
     of the last step before and the first step after the impact. `drift` contains the derivatives of the next
-    states of these two steps with respect to step length, and `gaps` names the contacts' gaps.
+    states of these two steps with respect to step length, and `gaps` are the names of the gaps that close.
 
     The result replaces A[1].
 

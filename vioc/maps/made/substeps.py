@@ -1,4 +1,4 @@
-"""Map whose step consists of several equal steps of another map with the same input."""
+"""Map whose step consists of several equal steps of another map."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vioc.runs.trajectory import Trajectory
 
 class Substeps(MapAround):
     """Map whose step of length dt consists of n steps of length dt/n of another map.
-    The input is the same in all n steps.
+    All n steps have the same input, except that inputs of kinematic variables change linearly.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ class Substeps(MapAround):
 
 def substeps(f: OneStepMap, n: int) -> OneStepMap:
     """Return the map whose step consists of n steps of length dt/n of the map f.
-    The input is the same in all n steps.
+    All n steps have the same input, except that inputs of kinematic variables change linearly.
     """
     if isinstance(f, Substeps):
         return Substeps(f.inner, f.n * Substeps(f.inner, n).n)

@@ -104,8 +104,8 @@ def plot_attraction(
 ) -> Any:
     """Plot from which initial states a closed loop converges.
     The axes are two of the states. Initial states are dots if the closed loop converges from them, and
-    crosses otherwise. With `cells`, colours show the fraction of initial states in each
-    cell of a grid from which it converges.
+    crosses otherwise. With `cells`, the colour of each cell of a grid shows the fraction of its initial
+    states from which the closed loop converges.
 
     Parameters
     ----------
