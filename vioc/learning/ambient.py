@@ -88,7 +88,7 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
-    """Set the entries of a Jacobian D to 1 where an error is a difference of state components.
+    """Set entries of a Jacobian D to 1 for errors that are differences of components.
     D (N, ndx, nx) is the Jacobian of state errors with respect to state components. Its rows of rotation
     errors are left unchanged.
     """

@@ -96,7 +96,9 @@ class Environment(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode at a random state near the attribute `start`, or at ``options["state"]``."""
+        """Begin an episode at a random state, or at ``options["state"]``.
+        The random state is near the attribute `start`.
+        """
         super().reset(seed=seed)
         if options and "state" in options:
             self._begin(self.map.check_state(options["state"], "state"))
@@ -146,8 +148,8 @@ class Environment(gymnasium.Env):
 
 
 def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
-    """Return a policy, a function (observation, k=0) -> action, that applies a regulator.
-    The actions are clipped to the `bounds`.
+    """Return a regulator as a policy, a function (observation, k=0) -> action.
+    The policy clips actions to the `bounds`.
 
     Parameters
     ----------

@@ -154,9 +154,9 @@ class _Errors:
         self.own = lin.matrix
 
     def weights(self, w: np.ndarray) -> np.ndarray:
-        """Convert weights of next-state components to weights of the next state's error components.
-        The weighted sum of components and the weighted sum of errors have the same first derivative.
-        Weights of multipliers are unchanged.
+        """Convert weights of next-state components to weights of error components.
+        The errors are those of the next state. The weighted sum of components and the weighted sum of
+        errors have the same first derivative. Weights of multipliers are unchanged.
         """
         nx = self.map.nx
         return np.concatenate([np.einsum("nij,ni->nj", self.out, w[:, :nx]), w[:, nx:]], axis=1)

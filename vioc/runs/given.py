@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AsTrajectory:
-    """Base class of results, such as optima, that can be used in place of their trajectory.
+    """Base class of results that can be used in place of their trajectory.
 
     An example is ``best["theta"]``.
     """

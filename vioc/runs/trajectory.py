@@ -143,7 +143,7 @@ class Trajectory:
         return float(self.t[-1] - self.t[0])
 
     def on_its_step(self) -> Trajectory:
-        """Return the trajectory with a map whose default step length is that of the trajectory.
+        """Return a copy whose map has the trajectory's step length as its default.
         If the trajectory has steps of unequal lengths, it is returned unchanged.
 
         Results made from it (a regulator, a

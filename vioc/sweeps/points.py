@@ -1,4 +1,6 @@
-"""Points of a parameter sweep: dicts of arguments with which the sweep calls a function."""
+"""Points of a parameter sweep.
+A point is a dict of the arguments with which the sweep calls a function.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 
 
 def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the arguments of a function for every combination of given argument values.
+    """Return a function's arguments for every combination of given argument values.
     Each keyword is the name of an argument, and gives the values of this argument. The result is a list of
     dicts, one for each combination.
 
@@ -28,8 +30,8 @@ def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def zipped(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return dicts of arguments of a function; dict i has the i-th value of every argument.
-    Each keyword is the name of an argument, and gives the values of this argument. ValueError is raised if
+    """Return dicts of arguments; dict i has the i-th value of every argument.
+    Each keyword is the name of a function's argument, and gives the values of this argument. ValueError is raised if
     two arguments have different numbers of values.
     """
     columns = {name: list(values) for name, values in axes.items()}

@@ -81,7 +81,7 @@ class Sweep(Sequence):
 
     @property
     def values(self) -> list[Any]:
-        """Return the results of the sweep's function at all points, in the order of the points.
+        """Return the results of the sweep's function at all points, in order.
 
         Raises
         ------
@@ -117,7 +117,8 @@ class Sweep(Sequence):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Points and results of all tasks as a list of dicts, one for each row of the table.
+        """Points and results of all tasks as a list of dicts.
+        Each dict is one row of the `table`.
 
         A row has ``task``, the entries of point and value, ``error`` and ``seconds``. A point or value that
         is not a dict is ``point`` or ``value``; a name in both is ``value.NAME`` for the value. Arrays have a

@@ -104,8 +104,8 @@ class Emitted:
 
 
 def number(value: float, precision: str = "double") -> str:
-    """Return a C literal of a number, which a C compiler reads as the same number in double precision.
-    In single precision it is read as the nearest number.
+    """Return the C literal of a number, in double or single precision.
+    A C compiler reads it as exactly this number, or as the nearest number in single precision.
     """
     if not math.isfinite(value):
         raise ValueError(f"a number in C is finite, got {value}")

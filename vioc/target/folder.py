@@ -221,9 +221,9 @@ def write_target(
 
 
 def _loop(what: Any) -> ClosedLoop:
-    """Return `what` if it is a closed loop; if it is a feedback law, return its closed loop.
-    The closed loop of a feedback law consists of the law and of the map for which it was designed. TypeError
-    is raised if C code cannot be generated for the law.
+    """Return `what`, converted to a closed loop if it is only a feedback law.
+    The closed loop consists of the law and of the map for which it was designed. TypeError is raised if C
+    code cannot be generated for the law.
     """
     law = as_law(what.law if isinstance(what, ClosedLoop) else what)
     inner = law.law if isinstance(law, LimitedLaw) else law
@@ -278,7 +278,7 @@ def _source(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPar
 
 
 def _repeats(target: Target, sizes: Mapping[str, int]) -> int:
-    """Return the period of a controller, in samples; 0 if the controller is not periodic.
+    """Return the period of a controller in samples; 0 if it is not periodic.
     `sizes` are the integer constants of the C code.
     """
     again = sizes.get("LAW_AFTER") == 2 and sizes.get("FILTER_ROWS", 1) == 1

@@ -14,7 +14,7 @@ from vioc.maps.made.extended import PARAMETER
 
 
 def innermost(f: Any) -> Any:
-    """Return the mechanism's map inside a map that contains it, such as a `DelayedMap`."""
+    """Return the mechanism's map inside a map that adds, for example, a delay."""
     while getattr(f, "inner", None) is not None:
         f = f.inner
     return f

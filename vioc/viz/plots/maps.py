@@ -179,7 +179,9 @@ def _heat(axes: Any, across: np.ndarray, up: np.ndarray, cells: np.ndarray, name
 
 
 def _ticks(axis: Any, values: list[Any]) -> None:
-    """Label an axis with the values of cells; leave out labels for which there is no space."""
+    """Label the cells of a plot along an axis with their values.
+    Labels for which there is no space are left out.
+    """
     every = -(-len(values) // TICKS)
     places = np.arange(0, len(values), every)
     axis.set_ticks(places, [v if isinstance(v, str) else f"{v:.4g}" for v in values[::every]])

@@ -163,7 +163,7 @@ class Viewer:
             self._slider.value = self.time
 
     def _followed(self) -> np.ndarray:
-        """Return the displacement (3,), m, of the followed frame since the start of the run."""
+        """Return the displacement (3,), m, of the followed frame since the run's start."""
         if self.follow is None:
             return np.zeros(3)
         scene = next(iter(self.drawings.values())).scene
