@@ -172,7 +172,8 @@ def scissor_lift(
 
 def _link(name: str, reach: float, mass: Mass, below: tuple[Frame, ...]) -> Frame:
     """Return the frame of a link that extends along the frame's x axis.
-    The link has the length `reach`. The link's mass is at the centre of the link. The frames `below` are attached to the link's end.
+    The link has the length `reach`, with its mass at its centre. The frames `below` are attached to the
+    link's end.
     """
     centre = tx(0.5 * reach, name=f"{name}-centre", mass=mass)
     return ry(name, name=name)[centre, tx(reach, name=f"{name}-end")[below]]

@@ -191,8 +191,8 @@ def _closed(
     rng: np.random.Generator, tree: _Tree, system: System, q: np.ndarray, strings: float
 ) -> Lagrangian | None:
     """Close one or two loops in a random tree by constraints.
-    The configuration q satisfies these constraints. Return the Lagrangian of the mechanism. Return None if the constraints are nearly dependent or leave no
-    freedom to move.
+    The configuration q satisfies these constraints. Return the Lagrangian of the mechanism. Return None if
+    the constraints are nearly dependent or leave no freedom to move.
 
     `strings` is the share of strings among the rods.
     """

@@ -31,8 +31,8 @@ def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
 
 def zipped(**axes: Iterable[Any]) -> list[dict[str, Any]]:
     """Return dicts of arguments; dict i has the i-th value of every argument.
-    Each keyword is the name of a function's argument, and gives the values of this argument. ValueError is raised if
-    two arguments have different numbers of values.
+    Each keyword is the name of a function's argument, and gives the values of this argument. ValueError is
+    raised if two arguments have different numbers of values.
     """
     columns = {name: list(values) for name, values in axes.items()}
     if len({len(column) for column in columns.values()}) > 1:
