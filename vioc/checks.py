@@ -60,8 +60,8 @@ def as_floats(value: Any, what: str, shape: str = "") -> np.ndarray:
 
 def real(value: Any, what: str) -> Any:
     """Return a number or array unchanged if it is real, else raise a ValueError.
-    Nonzero imaginary parts and masked entries raise it. An array of complex type without imaginary parts is
-    converted to a real one.
+    The error is raised for nonzero imaginary parts and for masked entries. A complex array whose imaginary
+    parts are zero is converted to a real array.
     """
     if type(value) is np.ndarray and value.dtype.kind != "c":
         return value

@@ -174,7 +174,7 @@ def duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Hide the progress line within a block that prints other text."""
+    """Context manager that hides the progress line while other text is printed."""
     with _lock:
         _clear()
         yield

@@ -116,7 +116,7 @@ class KernelPrograms:
         return StepSolver(rescued=rescued, **{**known, **more})
 
     def plain(self, feedback: bool) -> Program:
-        """Return the program of the fast step solver; `feedback` selects the one with state feedback."""
+        """Return the program of the fast step solver; with `feedback`, it includes state feedback."""
         name, backend = "track" if feedback else "step", self._f.backend
         if name not in self._programs:
 

@@ -23,7 +23,7 @@ def component(name: str) -> tuple[str, int] | None:
 
 def log_over_vector(s: Any, size: Any) -> Any:
     """Return the factor c for which c v is the rotation vector of a unit quaternion.
-    The quaternion has the scalar part s and the vector part v.
+    The quaternion has the scalar part s, and the vector part v of norm `size`.
 
     The factor is smooth at zero, for s >= 0; `size` is |v|^2.
     """

@@ -248,7 +248,7 @@ class OneStepMap(ABC):
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
         """Return the next state x[k+1] (nx,), given a state and an input.
-        The result has the same bits as in a rollout.
+        The result is bitwise equal to that of a rollout.
 
         Raises `StepError` if the step does not exist.
         """
@@ -322,7 +322,7 @@ class OneStepMap(ABC):
         parameters: Mapping[str, Any] | None = None,
     ) -> Batch:
         """Return many trajectories of the map, computed in parallel.
-        Each has the same bits as a single rollout.
+        Each trajectory is bitwise equal to that of a single rollout.
 
         Parameters
         ----------

@@ -89,7 +89,7 @@ def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
 
 
 def _innermost(identity: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a mechanism's map inside that of a saved map.
+    """Return the description of a mechanism's map, found in that of a saved map.
     The saved map may add, for example, a delay to the mechanism's map.
 
     If the saved map contains several maps, the first one counts.

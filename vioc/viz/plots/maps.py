@@ -179,7 +179,7 @@ def _heat(axes: Any, across: np.ndarray, up: np.ndarray, cells: np.ndarray, name
 
 
 def _ticks(axis: Any, values: list[Any]) -> None:
-    """Label the cells of a plot along an axis with their values.
+    """Label the cells along an axis of a plot with their values.
     Labels for which there is no space are left out.
     """
     every = -(-len(values) // TICKS)
