@@ -60,8 +60,8 @@ def as_floats(value: Any, what: str, shape: str = "") -> np.ndarray:
 
 def real(value: Any, what: str) -> Any:
     """Return a number or array unchanged if it is real, else raise a ValueError.
-    Nonzero imaginary parts and masked entries raise it. An array of complex type without imaginary parts is
-    converted to a real one.
+    The error is raised for nonzero imaginary parts and for masked entries. A complex array whose imaginary
+    parts are zero is converted to a real array.
     """
     if type(value) is np.ndarray and value.dtype.kind != "c":
         return value
@@ -159,7 +159,9 @@ def as_bounds(value: Any) -> Mapping[str, Any]:
 
 
 def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarray, np.ndarray]:
-    """Convert a limit, a number or a pair (lower, upper), to arrays of lower and upper limits (count,).
+    """Convert one limit b, or a pair of limits (lower, upper), to two arrays of shape (count,).
+    The arrays are the lower and the upper limits. One limit b means [-b, b] if `number` is "symmetric", and
+    [b, b] if it is "equal".
 
     `value` is a pair (lower, upper), each a number, an array over the samples or None for no limit; or a
     number b, which means [-b, b] (`number` = "symmetric") or the value b (`number` = "equal").

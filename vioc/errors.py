@@ -15,7 +15,7 @@ _trying: ContextVar[bool] = ContextVar("trying", default=False)
 
 @contextmanager
 def trying() -> Iterator[None]:
-    """Suppress the warnings of trial steps within a block, such as those of the steps in a line search."""
+    """Context manager that suppresses the warnings of trial steps, such as the steps of a line search."""
     token = _trying.set(True)
     try:
         yield

@@ -83,7 +83,7 @@ class Progress:
         self.to(self.done + count, self.note)
 
     def to(self, done: int, note: str = "") -> None:
-        """Set the number of pieces of the work that are done, and the note beside it."""
+        """Set the number of completed pieces of the work, and a note for the progress line."""
         self.done, self.note, self._last = done, note, time.monotonic()
 
     @property
@@ -136,7 +136,9 @@ _QUIET = _Quiet("")
 
 
 def progress_of(title: str, total: int, few: int) -> Progress:
-    """Return a progress object, which displays nothing for at most `few` pieces of work."""
+    """Return an object that displays the progress of `total` pieces of work.
+    If `total` is at most `few`, the object displays nothing.
+    """
     return Progress(title, total) if total > few else _QUIET
 
 
@@ -172,7 +174,7 @@ def duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Hide the progress line within a block that prints other text."""
+    """Context manager that hides the progress line while other text is printed."""
     with _lock:
         _clear()
         yield

@@ -127,7 +127,8 @@ def save_functions(f: OneStepMap, path: str | os.PathLike[str], *, second_order:
 
 
 def load_functions(path: str | os.PathLike[str]) -> Exported:
-    """Read the CasADi functions of an exported map; FileFormatError if damaged.
+    """Read the CasADi functions of an exported map from a file.
+    FileFormatError is raised if the file is damaged.
 
     `save_functions` writes such files.
     """

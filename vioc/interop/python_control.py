@@ -194,7 +194,7 @@ def map_arguments(system: Any) -> dict[str, Any]:
 
 def _order(given: Sequence[str] | None, names: tuple[str, ...], what: str) -> np.ndarray:
     """Return the index of each of the `names` in the list `given`.
-    Without a list, the indices are 0, 1, 2 and so on.
+    The list contains the same names in any order. If the list is None, the indices are 0, 1, 2 and so on.
     """
     if given is None:
         return np.arange(len(names))

@@ -1,6 +1,6 @@
 """Derivatives with respect to the components of a state with unit quaternions.
-The map itself has derivatives with respect to the error of the state, in which a rotation has three
-components.
+They are computed from a map's derivatives with respect to the state error. In the state, a rotation is a
+quaternion with four components; in the state error, it has three components.
 
 Machine-learning frameworks differentiate by these components. A quaternion q of the state may have any norm
 except 0 here: the step begins at q/|q|. Errors about a state x with quaternions qb, and about the next state
@@ -38,8 +38,8 @@ def errors(f: OneStepMap) -> list[int]:
 
 def inward(f: OneStepMap, x: np.ndarray) -> np.ndarray:
     """Return the Jacobian of state errors with respect to state components.
-    The shape is (N, ndx, nx). Errors are relative to the states x (N, nx). A rotation has three of the ndx
-    components of an error, and four of the nx components of a state: a quaternion.
+    The shape is (N, ndx, nx). Errors are relative to the states x (N, nx). In a state, a rotation is a
+    quaternion with four components; in an error, it has three components.
     """
     D = np.zeros((len(x), f.ndx, f.nx))
     _copy(f, D)
@@ -88,8 +88,9 @@ def outward_curvature(f: OneStepMap, x1: np.ndarray, w: np.ndarray) -> np.ndarra
 
 
 def _copy(f: OneStepMap, D: np.ndarray) -> None:
-    """Set derivatives of those errors that are differences of state components to 1.
-    D (N, ndx, nx) contains the derivatives of state errors. Those of rotation errors are left unchanged.
+    """Set entries of a Jacobian D to 1 for errors that are differences of components.
+    D (N, ndx, nx) is the Jacobian of state errors with respect to state components. Its rows of rotation
+    errors are left unchanged.
     """
     turned = {i + j for i in f.space.quaternions for j in range(4)}
     rows = {e + j for e in errors(f) for j in range(3)}

@@ -96,7 +96,9 @@ class Environment(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode near the state `start`, or at ``options["state"]``."""
+        """Begin an episode at a random state, or at ``options["state"]``.
+        The random state is near the attribute `start`.
+        """
         super().reset(seed=seed)
         if options and "state" in options:
             self._begin(self.map.check_state(options["state"], "state"))
@@ -147,6 +149,7 @@ class Environment(gymnasium.Env):
 
 def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
     """Return a regulator as a policy, a function (observation, k=0) -> action.
+    The policy clips actions to the `bounds`.
 
     Parameters
     ----------

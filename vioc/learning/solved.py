@@ -22,10 +22,9 @@ from vioc.maps.protocol import OneStepMap
 
 
 def check_framework_map(f: OneStepMap) -> None:
-    """Raise ValueError if JAX and PyTorch cannot use the state errors of a map.
-    The derivatives of the map are with respect to these errors (differences between states).
-
-    Errors must be differences of states or rotations of quaternions.
+    """Raise ValueError if a map cannot become a function of JAX or PyTorch.
+    Each component of an error between two states must be a difference of state components, or a component
+    of a rotation between two quaternions.
     """
     if f.nx - f.ndx != len(f.space.quaternions):
         raise ValueError(
@@ -156,7 +155,8 @@ class _Errors:
 
     def weights(self, w: np.ndarray) -> np.ndarray:
         """Convert weights of next-state components to weights of error components.
-        Both weighted sums have the same first derivative. Weights of multipliers are unchanged.
+        The errors are those of the next state. The weighted sum of components and the weighted sum of
+        errors have the same first derivative. Weights of multipliers are unchanged.
         """
         nx = self.map.nx
         return np.concatenate([np.einsum("nij,ni->nj", self.out, w[:, :nx]), w[:, nx:]], axis=1)

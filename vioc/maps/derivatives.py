@@ -1,4 +1,4 @@
-"""First and second derivatives of the steps of a map, and data of steps to be differentiated."""
+"""First and second derivatives of the steps of a map, and arrays of the steps' states and inputs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class StepArrays:
         return dict(self.__dict__)
 
     def rows(self: Self, index: Any) -> Self:
-        """Return this object with the selected steps only, in all its arrays.
-        An integer `index` removes the axis of steps.
+        """Return a copy of this object that contains only the steps selected by `index`.
+        If `index` is an integer, the arrays of the copy have no axis of steps.
         """
         return type(self)(**{name: block[index] for name, block in self.blocks.items()})
 
@@ -213,7 +213,7 @@ class SecondOrder(StepArrays):
 
     @property
     def matrix(self) -> np.ndarray:
-        """Hessian (..., ns, ns) of a step's weighted results, as one symmetric matrix.
+        """Hessian (..., ns, ns) of a weighted sum of a step's results, as one symmetric matrix.
         The results are the next state and the multipliers. The ns variables are the state errors, the inputs
         and the parameters.
         """
@@ -227,7 +227,7 @@ class SecondOrder(StepArrays):
 
 def solved(S: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
     """Solve the linear systems S[i] X[i] = right[i] for all i.
-    Without right-hand sides, return the inverse of every matrix S[i].
+    If `right` is None, return the inverse of every matrix S[i].
 
     X (N, n, m) has S (N, n, n) X = right. It is not a number where S is singular.
     """

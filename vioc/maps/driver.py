@@ -179,8 +179,8 @@ class Driver:
 
     def attempt(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, float]:
         """Return the next state that the step solver computes, and an error measure of this solution.
-        The measure is the relative size of the last Newton correction, or at least 1 if the solver does not
-        certify the solution. A wrong solution raises no exception.
+        The measure is the relative size of the last Newton correction. It is at least 1 if the solver cannot
+        prove that the solution is the physical one; no exception is raised in this case.
 
         The robust kernel is used if there is one.
         """
@@ -191,9 +191,9 @@ class Driver:
 
     def _advance(self, c: Course, solve: Any, k: int, last: int, first: int) -> tuple[int, float | None]:
         """Take steps of a rollout with the solver `solve`, from step k until it fails or reaches step `last`.
-        Return the index of the step that was reached, and the error of that step or None.
+        Return the index of the step that was reached, and the error measure of a failed step.
 
-        The error is None if the step `last` was reached. Without a program no step is taken.
+        The measure is None if the step `last` was reached. Without a program no step is taken.
         """
         program: Program | None = solve(c.feedback is not None)
         if program is None:
@@ -228,7 +228,7 @@ class Driver:
     def _trajectory(
         self, arrays: tuple, k0: int, lengths: np.ndarray, begins: np.ndarray | None
     ) -> Trajectory:
-        """Return the trajectory with the given states, inputs and multipliers."""
+        """Return the trajectory with the states, inputs and multipliers in `arrays`."""
         t = self._f.times(lengths, k0, begins)
         return Trajectory.stepped(self._f, lengths, *arrays, k0=k0, t=t).on_its_step()
 
@@ -358,7 +358,9 @@ def _of_fault(fault: str, k: int) -> StepError:
 
 
 def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> KernelMap:
-    """Return a map that has separate parameter values for each of the selected rollouts `rows`."""
+    """Return a copy of a map whose parameter values are arrays, with one value for each rollout.
+    The rollouts are those with the indices `rows`.
+    """
     if not parameters:
         return f
     result = twin(f)
@@ -368,9 +370,9 @@ def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndar
 
 
 def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
-    """Continue many rollouts by the compiled program `many`, each up to its last step or a failed step.
-    The program is called for a few steps at a time, so that Ctrl-C can interrupt the work between two
-    calls.
+    """Continue many rollouts by the compiled program `many`.
+    A rollout ends with its last step, or before a step that cannot be solved. The program is called for a
+    few steps at a time, so that Ctrl-C can interrupt the work between two calls.
 
     Calls `ManyProgram.accumulate`.
     """

@@ -40,9 +40,8 @@ Self = TypeVar("Self", bound="KernelMap")
 
 
 def none(*_: Any) -> None:
-    """Return None for any arguments; the default for functions that a map does not have.
-
-    It is the default of optional members of a `StepSolver`.
+    """Return None for any arguments.
+    This function takes the place of optional functions of a `StepSolver` that a map does not define.
     """
 
 
@@ -110,15 +109,14 @@ class KernelPrograms:
         self._many: list[ManyProgram | None] = []  # of length one once it was asked for
 
     def solver(self, rescued: Callable[..., Solved], **more: Any) -> StepSolver:
-        """Return a step solver that calls the function `rescued` if the compiled programs fail.
-
-        `more` are other attributes of the `StepSolver`.
+        """Return a step solver that calls the function `rescued` if the map's compiled programs fail.
+        The arguments `more` are other attributes of the `StepSolver`.
         """
         known = dict(program=self.plain, robust=self.robust, many=self.many, kernel=self._kernel)
         return StepSolver(rescued=rescued, **{**known, **more})
 
     def plain(self, feedback: bool) -> Program:
-        """Return the program of the fast step solver; `feedback` selects the one with state feedback."""
+        """Return the program of the fast step solver; with `feedback`, it includes state feedback."""
         name, backend = "track" if feedback else "step", self._f.backend
         if name not in self._programs:
 
@@ -190,9 +188,10 @@ class KernelMap(OneStepMap):
 
     @property
     def _checks(self) -> dict[str, Any]:
-        """Functions by name that check states before steps; none by default.
+        """Functions that check the states from which steps start, as a dict by name.
+        The dict is empty if a map does not override this method.
 
-        They are arguments of `StepSolver`.
+        Its entries are arguments of `StepSolver`.
         """
         return {}
 

@@ -79,10 +79,11 @@ class Implicit:
     def extended(
         self, x: ca.SX, parameters: ca.SX, more: Callable[[ca.SX], ca.SX], rest: list[int]
     ) -> Implicit:
-        """Return an `Implicit` object with the same quantities w for an extended map with the state x.
-        The state of the extended map also contains some of this map's parameters.
+        """Return the quantities w of this map as quantities of a map with the longer state x.
+        Some parameters of this map are components of the longer state. The quantities, such as velocities,
+        solve linear equations.
 
-        Its state x ends with `more`, which replaces some parameters; `rest` are the indices of those that
+        The state x ends with `more`, which replaces some parameters; `rest` are the indices of those that
         remain parameters.
         """
 
@@ -151,8 +152,9 @@ class Implicit:
 
     @cached_property
     def _derivatives(self) -> ca.Function:
-        """CasADi function of the residual G(x, w), the Jacobian dw/dx, and the adjoint variables of G.
-        The quantities w, such as velocities, solve the linear equations G(x, w) = 0.
+        """CasADi function of the residual G(x, w) of linear equations and of the Jacobian dw/dx.
+        The quantities w, such as velocities, solve the equations G(x, w) = 0. The third result are the
+        adjoint variables of the equations for a weighted sum of the quantities.
 
         (x, parameters, w, weights) -> G, F, mu.
         """
@@ -179,5 +181,5 @@ class Implicit:
 
 
 def entries(column: ca.SX, at: list[int]) -> ca.SX:
-    """Return the entries with the indices `at` of a CasADi column, as a column."""
+    """Return a CasADi column vector of those entries of `column` that have the indices `at`."""
     return ca.vertcat(ca.SX(0, 1), *(column[i] for i in at))

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def added(x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
-    """Return the coordinates x + by, which a mechanism without constraints has after a displacement."""
+    """Return the state x + by after a displacement `by`, for a mechanism without constraints.
+    It is the default of `Mechanism.moved`.
+    """
     return x + by
 
 
@@ -116,8 +118,8 @@ def no_mechanism(f: OneStepMap) -> Mechanism:
 
 
 def held_inputs(f: OneStepMap, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two matrices for each substep of a step, which keep the input constant during the step.
-    The input of a substep is the first matrix times the state x plus the second matrix times the input u.
-    Here the first matrix is zero and the second is the unit matrix.
+    """Return two matrices for each substep, by which all substeps have the same input.
+    The input of a substep is the first matrix times the step's state plus the second matrix times the
+    step's input. Therefore the first matrix is zero, and the second is the identity.
     """
     return np.zeros((len(ends), f.nu, f.nx)), np.tile(np.eye(f.nu), (len(ends), 1, 1))

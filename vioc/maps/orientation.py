@@ -23,9 +23,9 @@ def component(name: str) -> tuple[str, int] | None:
 
 def log_over_vector(s: Any, size: Any) -> Any:
     """Return the factor c for which c v is the rotation vector of a unit quaternion.
-    The quaternion has the scalar part s and the vector part v.
+    The quaternion has the scalar part s and the vector part v; `size` is |v|^2.
 
-    The factor is smooth at zero, for s >= 0; `size` is |v|^2.
+    The factor is smooth at zero, for s >= 0.
     """
     half = 1 / (1 + s)  # tan(angle/4) = half |v|
     m = half / (1 + ca.sqrt(1 + half * half * size))  # tan(angle/8) = m |v| < 0.42

@@ -36,7 +36,7 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Kernel(NamedTuple):
-    """CasADi function that solves a step of a map, with its tolerance.
+    """CasADi function that solves a step of a map, and the tolerance of the solution.
 
     It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). A step is solved, and its root certified,
     if `error` is within `tolerance`. `difference` is that of the map, on SX columns.
@@ -238,7 +238,8 @@ class OneStepMap(ABC):
         t: np.ndarray | None = None,
     ) -> Trajectory:
         """Compute N steps of given `lengths` (N,), s, from the state x0, and return the trajectory.
-        The inputs are U (N, nu). If X and K are given, feedback adds -K[k] difference(X[k], x[k]) to them.
+        The inputs are U (N, nu). If X and K are given, feedback adds -K[k] difference(X[k], x[k]) to the
+        input U[k].
 
         The steps are those of `rollout`, or of `track` if X and K are given. They begin at the
         times `t` (N,), s, if given, as for a range of a trajectory with unequal steps. The caller has checked
@@ -247,7 +248,7 @@ class OneStepMap(ABC):
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
         """Return the next state x[k+1] (nx,), given a state and an input.
-        The result has the same bits as in a rollout.
+        The result is bitwise equal to that of a rollout.
 
         Raises `StepError` if the step does not exist.
         """
@@ -321,7 +322,7 @@ class OneStepMap(ABC):
         parameters: Mapping[str, Any] | None = None,
     ) -> Batch:
         """Return many trajectories of the map, computed in parallel.
-        Each has the same bits as a single rollout.
+        Each trajectory is bitwise equal to that of a single rollout.
 
         Parameters
         ----------
@@ -525,7 +526,7 @@ class OneStepMap(ABC):
 
     @own
     def kernel(self) -> Kernel | None:
-        """CasADi function that solves a step, with its tolerance.
+        """Return a CasADi function that solves a step, and the tolerance of its solution.
         The result is None if the map has no such function.
 
         Rollouts and closed loops are made from it.
@@ -558,7 +559,9 @@ class OneStepMap(ABC):
         return self.with_parameters(**values)
 
     def substeps(self, n: int) -> OneStepMap:
-        """Return the map whose step consists of n steps of length dt/n of this map, with one input."""
+        """Return the map whose step consists of n steps of length dt/n of this map.
+        All n steps have the same input, except that inputs of kinematic variables change linearly.
+        """
         # imported by name at the first call: maps made of others are above this layer
         made: OneStepMap = importlib.import_module("vioc.maps.made.substeps").substeps(self, n)
         return made

@@ -104,7 +104,7 @@ class Quantities:
 
     @property
     def _groups(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Prefixes and names of the map's states, inputs, multipliers and parameters."""
+        """Names of the map's states, inputs, multipliers and parameters, each group with its prefix."""
         f = self._map
         every = f.state_names, f.input_names, f.multiplier_names, tuple(f.parameters)
         return tuple(zip(("", "u.", "lambda.", "param."), every, strict=True))

@@ -30,7 +30,7 @@ APART = 2e-3  # size of the variations in difference quotients
 
 @dataclass(frozen=True)
 class Case:
-    """Test case of a map: a state, an input, and a short trajectory that starts there.
+    """Test case of a map: a state, an input, and a short trajectory that starts from this state.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ def check_map(
 
 
 def names(case: Case) -> None:
-    """Check that states, errors, inputs and parameters have unique names, and quantities are scalars."""
+    """Check that names of states, inputs and parameters are unique, and that quantities are scalars."""
     f = case.f
     sizes = f.nx, f.nu, len(f.multiplier_names), len(f.theta), 1
     for symbol, size, what in zip(f.symbols, sizes, f.symbols._fields, strict=True):
@@ -285,7 +285,9 @@ def first_derivatives(case: Case) -> None:
 
 
 def second_derivatives(case: Case) -> None:
-    """Check the contracted second derivatives against finite differences of first derivatives."""
+    """Check the Hessian of a weighted sum of a step's results against finite differences.
+    The results are the next state and the multipliers.
+    """
     f = case.f
     z, zeta = case.numbers(3, f.ndx), case.numbers(4, len(f.multiplier_names))
     second = f.second_order(case.x, case.u, z, case.k, zeta=zeta)
@@ -389,7 +391,7 @@ def tensors(case: Case) -> None:
 
 
 def along_trajectories(case: Case) -> None:
-    """Check that derivatives along a trajectory equal those at its single steps."""
+    """Check derivatives along a trajectory against derivatives that are computed for each step alone."""
     f, run, n = case.f, case.run, len(case.run)
     lin = f.linearize_trajectory(run)
     _finite(lin, "linearize_trajectory")

@@ -58,10 +58,11 @@ class StepTimes:
     @cached_property
     def _equations(self):
         """Symbols and residual of the equations that define a step.
-        The symbols are the arguments of the step, the error e of the initial state, and the errors y of the
-        results (the next state and the multipliers). The residual is a function of all of them.
+        The symbols are the arguments and results of the step, a displacement e of the initial state, and a
+        displacement y of the results (the next state and the multipliers). The residual is an expression
+        in these symbols.
 
-        They are arguments, e, y and r, with x and x_next displaced by their errors.
+        The return values are the arguments and results, e, y and the residual r.
         """
         f, nm = self.f, len(self.f.multiplier_names)
         formula = f.explicit

@@ -56,6 +56,7 @@ def path(name: str) -> Path:
 
 def load(name: str, n: int | None = None) -> System:
     """Return a mechanism that comes with vioc, by its name.
+    If the name is that of a family, such as ``scissor_lift``, `n` is the number of links or segments.
 
     Parameters
     ----------
@@ -170,8 +171,9 @@ def scissor_lift(
 
 
 def _link(name: str, reach: float, mass: Mass, below: tuple[Frame, ...]) -> Frame:
-    """Return the frame of a link along x, with its mass at its centre.
-    The frames `below` are attached to the link's end.
+    """Return the frame of a link that extends along the frame's x axis.
+    The link has the length `reach`, with its mass at its centre. The frames `below` are attached to the
+    link's end.
     """
     centre = tx(0.5 * reach, name=f"{name}-centre", mass=mass)
     return ry(name, name=name)[centre, tx(reach, name=f"{name}-end")[below]]

@@ -70,7 +70,7 @@ def mechanisms(
     strings: float = 0.0,
 ) -> Iterator[RandomMechanism]:
     """Yield the random mechanisms `first` to ``first + count - 1`` of a family.
-    The `seed` selects the family. `mechanism` documents the other arguments.
+    The `seed` selects the family. For `joints` and `strings`, see the function `mechanism`.
     """
     indices = range(first, first + count)
     return (mechanism(index, seed=seed, joints=joints, strings=strings) for index in indices)
@@ -79,8 +79,8 @@ def mechanisms(
 def mechanism(
     index: int, *, seed: int = SEED, joints: tuple[int, int] = JOINTS, strings: float = 0.0
 ) -> RandomMechanism:
-    """Return the random mechanism with a given index of a family.
-    Mechanisms of different indices are independent.
+    """Return random mechanism number `index` of the family that the `seed` selects.
+    Mechanisms of different indices are statistically independent.
 
     `joints` are the smallest and the largest number of joints, `strings` is the share of strings among the
     rods of loops.
@@ -190,9 +190,11 @@ def _terms(rng: np.random.Generator, tree: _Tree) -> list[Any]:
 def _closed(
     rng: np.random.Generator, tree: _Tree, system: System, q: np.ndarray, strings: float
 ) -> Lagrangian | None:
-    """Add one or two loops to a random tree, closed at the configuration q.
+    """Close one or two loops in a random tree by constraints.
+    The configuration q satisfies these constraints. Return the Lagrangian of the mechanism. Return None if
+    the constraints are nearly dependent or leave no freedom to move.
 
-    Return the Lagrangian, or None if the loops leave no freedom to move.
+    `strings` is the share of strings among the rods.
     """
     kinematics = Kinematics(system)
     anchors: dict[int, dict[str, Any]] = {}

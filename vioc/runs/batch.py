@@ -140,7 +140,8 @@ class Batch:
         return (self[i] for i in range(len(self)))
 
     def table(self, *names: str) -> Table:
-        """Return the quantities of all rollouts as one table, with a column ``run``.
+        """Return the quantities of all rollouts as one table.
+        The column ``run`` contains the number of the rollout.
 
         A failed rollout has NaN from the failure on.
         """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AsTrajectory:
-    """Base class of results that have a trajectory, and can be used in its place.
+    """Base class of results that can be used in place of their trajectory.
 
     An example is ``best["theta"]``.
     """
@@ -128,15 +128,15 @@ class AsTrajectory:
         return self.trajectory.plot(*names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
-        """Animate the motion.
-        The obstacles of the optimization problem are drawn too, if the result has any.
+        """Animate the motion of this result's trajectory.
+        If the result is the solution of a problem with obstacles, the obstacles are drawn too.
         The arguments are those of `Trajectory.animate`.
         """
         return viz().animate(self, path, **options)
 
     def view(self, **options: Any) -> Any:
-        """Show the motion in the browser.
-        The obstacles of the optimization problem are shown too, if the result has any.
+        """Show the motion of this result's trajectory in the browser.
+        If the result is the solution of a problem with obstacles, the obstacles are shown too.
         The arguments are those of `Trajectory.view`.
         """
         return viz().view(self, **options)

@@ -35,7 +35,8 @@ def new_lengths(run: Trajectory, dt: Any) -> np.ndarray:
 
 def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
     """Return a trajectory's inputs (M, nu) in new steps between `times` (M+1,), s.
-    An input is the mean over the new step. Positions of kinematic variables are interpolated.
+    A new input is the mean of the trajectory's input over the new step. Inputs that are positions of
+    kinematic variables are interpolated instead.
     """
     f, h = run.map, run.step_lengths
     grown = np.concatenate([np.zeros((1, f.nu)), np.cumsum(run.u * h[:, None], axis=0)])

@@ -77,7 +77,7 @@ def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", inst
 
 
 def check_clock(run: Any, what: str) -> None:
-    """Raise ValueError if a run's times do not fit its step indices and lengths.
+    """Raise ValueError if a run's times contradict its step indices and lengths.
 
     Steps start where their numbers and lengths say; a piece of a run of unequal steps starts at another time.
     Maps that do not depend on time accept it.

@@ -132,7 +132,9 @@ class Trajectory:
 
     @cached_property
     def step_lengths(self) -> np.ndarray:
-        """Length of each step (N,), s, without the rounding errors of differences of t."""
+        """Length of each step (N,), s.
+        Lengths that differ only by rounding errors of the sample times are returned as equal.
+        """
         return lengths_of(self.t, self.map.dt)
 
     @property
@@ -141,9 +143,10 @@ class Trajectory:
         return float(self.t[-1] - self.t[0])
 
     def on_its_step(self) -> Trajectory:
-        """Return the trajectory with a map whose default step is as long as its steps.
+        """Return a copy whose map has the trajectory's step length as its default.
+        If the trajectory has steps of unequal lengths, it is returned unchanged.
 
-        If the steps have unequal lengths, the trajectory is unchanged. Results made from it (a regulator, a
+        Results made from it (a regulator, a
         file, a quantity) then have these steps.
         """
         h, f = self.step_lengths, self.map
@@ -153,7 +156,8 @@ class Trajectory:
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
         """Evaluate an expression in the map's CasADi symbols along the trajectory.
-        An expression of the state alone has a value at each sample, any other expression one in each step.
+        An expression that depends only on the state has one value at each sample. Any other expression
+        has one value in each step.
 
         Returns
         -------

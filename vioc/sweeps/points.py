@@ -1,4 +1,6 @@
-"""Points of a sweep, which are dicts of arguments of the swept function."""
+"""Points of a parameter sweep.
+A point is a dict of the arguments with which the sweep calls a function.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from typing import Any
 
 
 def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the arguments of a function for every combination of the given values.
-    Each keyword is an argument of the function, with its values. The result is a list of dicts.
+    """Return a function's arguments for every combination of given argument values.
+    Each keyword is the name of an argument, and gives the values of this argument. The result is a list of
+    dicts, one for each combination.
 
     The last argument varies fastest.
 
@@ -28,8 +31,8 @@ def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
 
 def zipped(**axes: Iterable[Any]) -> list[dict[str, Any]]:
     """Return dicts of arguments; dict i has the i-th value of every argument.
-    Each keyword is an argument of a function, with its values. ValueError is raised if the numbers of
-    values differ.
+    Each keyword is the name of a function's argument, and gives the values of this argument. ValueError is
+    raised if two arguments have different numbers of values.
     """
     columns = {name: list(values) for name, values in axes.items()}
     if len({len(column) for column in columns.values()}) > 1:

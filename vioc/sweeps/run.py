@@ -81,7 +81,7 @@ class Sweep(Sequence):
 
     @property
     def values(self) -> list[Any]:
-        """Return the results of the swept function at all points, in order.
+        """Return the results of the sweep's function at all points, in order.
 
         Raises
         ------
@@ -102,7 +102,8 @@ class Sweep(Sequence):
 
     def column(self, name: str) -> np.ndarray:
         """Return the entry `name` of all points or results (dicts) as an array.
-        The value is NaN for a task that failed, if the points do not have the entry."""
+        The value is NaN for a failed task whose point does not contain the entry.
+        """
         column = []
         for o in self.outcomes:
             source = next((d for d in (o.point, o.value) if isinstance(d, Mapping) and name in d), None)
@@ -116,7 +117,8 @@ class Sweep(Sequence):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Points and results of all tasks as a list of dicts, one for each table row.
+        """Points and results of all tasks as a list of dicts.
+        Each dict is one row of the `table`.
 
         A row has ``task``, the entries of point and value, ``error`` and ``seconds``. A point or value that
         is not a dict is ``point`` or ``value``; a name in both is ``value.NAME`` for the value. Arrays have a
@@ -319,7 +321,7 @@ def sweep(
 
 
 def _call(function: Callable[..., Any], point: Any, child: np.random.SeedSequence | None) -> dict[str, Any]:
-    """Call the swept function at one point in a worker process.
+    """Call the function of a sweep at one point, in a worker process.
     The result is a dict, which also describes an exception of the function.
     """
     before = time.perf_counter()
@@ -378,7 +380,7 @@ def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
 
 
 def _told(value: Any, within: tuple[int, ...]) -> Any:
-    """Return plain data that identifies an argument bound to the swept function.
+    """Return plain data that identifies a bound argument of the function of a sweep.
     The argument is bound, for example, by `functools.partial`.
 
     Objects are identified by `__reduce__`, or by their public attributes except cached properties; functions

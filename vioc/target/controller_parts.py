@@ -1,4 +1,4 @@
-"""C code of a controller's parts: the step of a map, an observer and a law.
+"""C code of the parts of a controller: observer, feedback law, and step of a map.
 
 A part is C99 text with its requirements (`ControllerPart`); `controller` joins them. An observer's part
 defines ::

@@ -104,7 +104,9 @@ class Emitted:
 
 
 def number(value: float, precision: str = "double") -> str:
-    """Return a C literal that reads as the same double, or as the nearest single."""
+    """Return the C literal of a number, in double or single precision.
+    A C compiler reads it as exactly this number, or as the nearest number in single precision.
+    """
     if not math.isfinite(value):
         raise ValueError(f"a number in C is finite, got {value}")
     return repr(float(value)) + SUFFIX[precision]

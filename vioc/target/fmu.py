@@ -148,7 +148,9 @@ def _variables(f: OneStepMap, x: np.ndarray, closed: bool) -> list[FmuVariable]:
 
 
 def _rows(variables: list[FmuVariable], row: str) -> str:
-    """Return XML text with a line for each variable of an FMU, by the template `row`."""
+    """Return XML text with one line for each variable of an FMU.
+    Each line is made from the template `row`.
+    """
     found = []
     for i, v in enumerate(variables):
         initial = {"output": ' initial="exact"' if v.start is not None else ' initial="calculated"'}

@@ -78,8 +78,8 @@ class Target:
     unstable_poles: tuple[complex, ...] = ()
 
     def text(self, source: str) -> str:
-        """Replace the prefixes ``target_`` and ``TARGET_`` in C code.
-        They are replaced by the name of the folder.
+        """Return C code, after ``target`` has been replaced by the name of the folder.
+        For example, ``target_step`` becomes ``NAME_step``, and ``target.h`` becomes ``NAME.h``.
         """
         source = re.sub(r"\bTARGET_(?=[A-Z])", f"{self.name.upper()}_", source)
         return re.sub(r"\btarget(?=[_.])", self.name, source)
@@ -221,10 +221,9 @@ def write_target(
 
 
 def _loop(what: Any) -> ClosedLoop:
-    """Return the closed loop of a law, given the loop or only the law.
-    Raise TypeError if C code cannot be generated for the law.
-
-    A law alone is closed about its own map.
+    """Return `what`, converted to a closed loop if it is only a feedback law.
+    The closed loop consists of the law and of the map for which it was designed. TypeError is raised if C
+    code cannot be generated for the law.
     """
     law = as_law(what.law if isinstance(what, ClosedLoop) else what)
     inner = law.law if isinstance(law, LimitedLaw) else law
@@ -279,8 +278,8 @@ def _source(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPar
 
 
 def _repeats(target: Target, sizes: Mapping[str, int]) -> int:
-    """Return the period of a time-varying controller in samples, or 0.
-    The result is 0 if the controller is not periodic. `sizes` are the integer constants of the C code.
+    """Return the period of a controller in samples; 0 if it is not periodic.
+    `sizes` are the integer constants of the C code.
     """
     again = sizes.get("LAW_AFTER") == 2 and sizes.get("FILTER_ROWS", 1) == 1
     return sizes["LAW_ROWS"] if again and not split(target.map).timed else 0

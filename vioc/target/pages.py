@@ -167,7 +167,9 @@ def readme(target: Target, observer: Any) -> str:
 
 
 def unstable(target: Target) -> list[str]:
-    """Return a warning, as lines of text, about a compensator that is unstable."""
+    """Return lines of a warning that a controller's compensator is unstable.
+    The list is empty if the compensator is stable.
+    """
     if not target.unstable_poles:
         return []
     poles = ", ".join(

@@ -179,7 +179,7 @@ def _arguments(f: OneStepMap, reference: ca.SX) -> tuple[ca.SX, ...]:
 
 
 def _gauss_newton(squares: Squares, z: ca.SX, what: str) -> ca.SX:
-    """Return the Gauss-Newton Hessian J'WJ + H of a cost with squares.
+    """Return the Gauss-Newton Hessian J'WJ + H of a cost with weighted squares.
     J is the Jacobian of the residuals whose squares have the weights W. H is the Hessian of the other terms
     of the cost, with eigenvalues replaced by their absolute values.
 

@@ -111,7 +111,7 @@ def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, 
 
 
 def samples_text(records: Records) -> str:
-    """Return C text of a header with the recorded data as tables."""
+    """Return the text of a C header file, which contains the recorded data as arrays."""
     steps, d, samples = records.steps, records.derivatives, records.samples
     lines = ["/* What the test program replays, from Python. SCALE: the largest of each quantity. */"]
     lines += [f"#define STEPS {len(steps)}", f"#define SLOPES {0 if d is None else len(d.A)}"]

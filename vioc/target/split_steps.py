@@ -110,7 +110,8 @@ class SplitStep:
         ends: np.ndarray | None = None,
     ) -> int:
         """Return a sufficient number of Newton iterations for a step.
-        It is one more than the number that solves all recorded steps.
+        It is one more than the number of iterations that all recorded steps need. X, U and k are their
+        states, inputs and step indices.
 
         The steps have indices k, states X and inputs U; the first of them are known to end at `ends`. A
         number `given` is checked and returned.

@@ -346,8 +346,9 @@ def _axes(low: np.ndarray, high: np.ndarray, view: str, to_screen: bool) -> Any:
 
 def fit(axes: Any, lines: int = 1) -> None:
     """Zoom three-dimensional axes until all their labels just fit in the figure.
+    Space for a title of `lines` lines stays free.
 
-    Layout engines do not see labels in three dimensions. A title of `lines` lines stays free.
+    Layout engines do not see labels in three dimensions.
     """
     from matplotlib.transforms import Bbox
     from mpl_toolkits.mplot3d.proj3d import proj_transform

@@ -229,8 +229,8 @@ def _between_frames(places: Places, kind: str, item: Any, name: str = "") -> Lin
 def _plane(
     places: Places, point: str, origin: str, axes: str, normal: np.ndarray, offset: np.ndarray, name: str
 ) -> Line:
-    """Return a rectangle in the plane to which a point is constrained.
-    It contains all positions of the point.
+    """Return a rectangle that draws the plane to which a point is constrained.
+    The rectangle contains all positions of the point.
     """
     n = normal / np.linalg.norm(normal)
     basis = aligned(n)[:, :2].T

@@ -89,8 +89,8 @@ def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
 
 
 def _innermost(identity: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of the mechanism's map, given that of a saved map.
-    The saved map may wrap the mechanism's map, for example to add a delay.
+    """Return the description of a mechanism's map, found in that of a saved map.
+    The saved map may add, for example, a delay to the mechanism's map.
 
     If the saved map contains several maps, the first one counts.
     """

@@ -189,7 +189,7 @@ def scene_of(
 
 
 def nearest(t: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Return the indices of the samples t (T,) that are nearest to given times.
+    """Return the index of the nearest sample time in t (T,) for each of the `times`.
 
     Interpolation between samples would shrink links.
     """

@@ -126,8 +126,8 @@ def _solid(node: int, shape: Shape, parameters: Mapping[str, float]) -> Solid:
 
 def _carried(node: int, balls: list[tuple[np.ndarray, float]]) -> list[Solid]:
     """Convert spheres (centre, radius) that a frame carries to solids.
-    The solid is a box for eight points at its corners, and a capsule for two equal spheres. Otherwise each
-    sphere is a solid.
+    Eight spheres of radius 0 at the corners of a box become this box. Two equal spheres become a capsule.
+    Other spheres become one solid each.
     """
     centers, radii = np.array([c for c, _ in balls]), [r for _, r in balls]
     low, high = centers.min(axis=0), centers.max(axis=0)

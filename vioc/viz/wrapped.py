@@ -14,7 +14,7 @@ from vioc.maps.made.extended import PARAMETER
 
 
 def innermost(f: Any) -> Any:
-    """Return the map of the mechanism that other maps, such as `DelayedMap`, wrap."""
+    """Return the mechanism's map inside a map that adds, for example, a delay."""
     while getattr(f, "inner", None) is not None:
         f = f.inner
     return f
@@ -29,7 +29,7 @@ def freed_parameters(run: Any) -> dict[str, np.ndarray]:
 
 def pieces(run: Any, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
     """Yield slices of the samples `rows` in which parameters keep their values.
-    Each slice comes with the map of the mechanism that has these parameter values.
+    Each slice comes with the mechanism's map for the parameter values in this slice.
     """
     freed, f = freed_parameters(run), innermost(run.map)
     if not freed:

@@ -58,8 +58,8 @@ class SpaceAround(StateSpace):
 def inner_quantities(
     f: MapAround, expression: Callable[[ca.SX], ca.SX], unit: Callable[[str], str | None]
 ) -> QuantityTable:
-    """Return a table of an inner map's named quantities for the map f that contains the inner map.
-    The quantities are expressions in the CasADi symbols of f.
+    """Return a table of named quantities for a map f whose state contains that of an inner map.
+    The table has the quantities of the inner map, as expressions in the CasADi symbols of f.
 
     `expression` rewrites the symbols of the inner map in those of `f`; `unit` returns the units of the
     additional states.
@@ -84,9 +84,10 @@ def inner_quantities(
 
 
 def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more: Any) -> Mechanism:
-    """Return the `Mechanism` properties, such as the coordinates, of a map that contains an inner map.
+    """Return a `Mechanism` object for a map f that contains an inner map.
+    Its properties, such as coordinates and strings, are those of the inner map's mechanism.
 
-    They are those of the inner map; `more` are properties that replace them.
+    `more` are properties that replace them.
     """
     inner = f.inner.mechanism
 
@@ -134,7 +135,8 @@ class MapAround(OneStepMap):
         expression: Callable[[ca.SX], ca.SX] = unchanged,
         unit: Callable[[str], str | None] = nothing,
     ) -> None:
-        """Set the sizes and names of this map from its inner map and its additional states.
+        """Set attributes of this map, such as the numbers and names of its states and inputs.
+        They follow from the inner map and from the names `own` of the additional states.
 
         See `inner_quantities` for the other arguments.
         """

@@ -71,7 +71,7 @@ class DelayedMap(MapAround):
 
     def join(self, x: Any, pending: Any = None) -> np.ndarray:
         """Return a state, given the inner map's state and the pending commands.
-        The first of the pending commands is that for the next step.
+        The first pending command acts in the next step.
 
         `pending` has shape (n, nu), or (nu,) for equal commands; None is `rest_input`.
         """
@@ -94,7 +94,7 @@ class DelayedMap(MapAround):
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         """Return an initial state with the given configurations and velocities.
-        All pending commands are u.
+        Each pending command is the input u; an array u (n, nu) contains n different commands.
 
         By default they are `rest_input`; see `join`. The first of several acts at the start.
         """

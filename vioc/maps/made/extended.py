@@ -1,5 +1,5 @@
-"""Map whose additional states are constants.
-They are parameters, disturbances, sensor biases or the duration of the motion.
+"""Map whose state consists of the state of another map and of constants.
+The constants are parameters, disturbances, sensor biases or the duration of the motion.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ class ExtendedMap(MapAround):
 
     def _make_symbols(self) -> tuple[Symbols, ca.SX, Implicit | None]:
         """Return the symbols of this map, the inner map's step length, and its implicit quantities.
-        The implicit quantities, such as velocities, are solutions of linear equations; None if there are
-        none.
+        The implicit quantities, such as velocities, are solutions of linear equations. The third result is
+        None if the inner map has no implicit quantities.
 
         The constants are appended to the symbols of the inner state.
         """
@@ -195,7 +195,7 @@ class ExtendedMap(MapAround):
 
     def owner(self, constants: np.ndarray) -> OneStepMap:
         """Return the inner map with its parameters set to the values that the `constants` contain.
-        The `constants` are the part of this map's state that is added to the inner state.
+        The `constants` are those components of this map's state that follow the inner map's state.
         """
         if not self.freed:
             return self.inner
@@ -211,7 +211,7 @@ class ExtendedMap(MapAround):
         return known[1]
 
     def seconds(self, constants: np.ndarray, k: int = 0) -> float:
-        """Return how many seconds one unit of this map's time has.
+        """Return the number of seconds in one unit of this map's time.
         If the total duration of the motion is a state, it is the unit of time; otherwise the unit is 1 s.
         `StepError` is raised if the duration is not positive.
         """
@@ -343,8 +343,8 @@ class ExtendedMap(MapAround):
         return replace(inner, x0=x0, x1=x1, u=U, t=self.times(h, k0, t)[:-1], h=h)
 
     def _pieces(self, constants: np.ndarray) -> list[slice]:
-        """Return ranges of successive steps in which the parameters keep their values.
-        The values of the parameters are columns of `constants` (a row for each step).
+        """Return ranges of successive steps in which the inner map's parameters do not change.
+        The array `constants` has a row for each step; some of its columns are parameter values.
         """
         first = 1 if self.steps else 0
         values = constants[:, first : first + len(self.freed)]
@@ -352,8 +352,9 @@ class ExtendedMap(MapAround):
         return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)])]
 
     def _inner(self, steps: Steps) -> tuple[OneStepMap, Steps, float]:
-        """Return the inner map, the steps that it takes in the given steps of this map, and the unit of time.
-        The unit is the number of seconds in one unit of this map's time."""
+        """Convert steps of this map to steps of the inner map.
+        Return the inner map, its steps, and the number of seconds in one unit of this map's time.
+        """
         (x0, constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
         c = constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
         unit, d = self.seconds(c, int(steps.k[0]) if len(steps) else 0), self._pushes(constants)
@@ -405,10 +406,9 @@ class ExtendedMap(MapAround):
         return SecondOrder.of(whole, self.ndx, self.nu)
 
     def _chain(self, steps: Steps, unit: float, by_times: bool, timed: bool) -> np.ndarray:
-        """Return the Jacobian of the arguments of the inner map's steps, for the chain rule.
-        The derivatives are with respect to the arguments of the steps of this map.
-
-        Arguments are errors, inputs, parameters, dt and t.
+        """Return the derivatives of the inner map's arguments with respect to this map's arguments.
+        The arguments of a step are the state error, the input and the parameters. With `by_times`, the step
+        length and the start time are also arguments of the inner map; with `timed`, also of this map.
         """
         f, names = self.inner, list(self.inner.parameters)
         n, m, extra, first = f.ndx, self.nu, len(self.constants), 1 if self.steps else 0

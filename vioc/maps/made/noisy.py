@@ -1,5 +1,5 @@
-"""Map whose input is the process noise of another map, whose own inputs are known.
-Moving-horizon estimation uses it.
+"""Map whose input is the process noise of an inner map, for moving-horizon estimation.
+The inputs of the inner map are known.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class NoisyMap(MapAround):
         return twin
 
     def _rows(self, k: Any) -> np.ndarray:
-        """Return the index, in the arrays of known inputs, for each of the steps k.
-        Steps after the last known input use this last input.
+        """Return, for each of the steps k, the row of this step in the array of known inputs.
+        Steps after the last known input use the last row.
         """
         return np.minimum(k, len(self.U) - 1)
 
@@ -149,8 +149,8 @@ class NoisyMap(MapAround):
         return Steps(X, ends, W, multipliers, t, h, k)
 
     def _inner(self, steps: Steps) -> tuple[slice, Steps]:
-        """Return the steps of the inner map, and the range of their indices among the given `steps`.
-        The inner map takes no step at the other indices, where only noise is added to the state.
+        """Return the range of those `steps` that contain a step of the inner map, and the inner steps.
+        Outside of this range, a step of this map only adds noise to the state.
         """
         at = self._rows(steps.k)
         taken = np.flatnonzero(self.taken[at])
@@ -161,10 +161,8 @@ class NoisyMap(MapAround):
         return some, replace(piece, x1=ends, u=inputs, k=piece.k + self._on, t=piece.t + self._later)
 
     def _chain(self, steps: Steps, more: int) -> np.ndarray:
-        """Return the Jacobian of the arguments of the inner map's steps, for the chain rule.
-        The derivatives are with respect to the arguments of the steps of this map.
-
-        Arguments are states, inputs and `more` others.
+        """Return the derivatives of the inner map's arguments with respect to this map's arguments.
+        The arguments are the state, the input and `more` others, such as parameters.
         """
         n, m, nu = self.nx, self.nu, self.inner.nu
         J = np.zeros((len(steps), n + nu + more, n + m + more))

@@ -46,9 +46,9 @@ class Parts:
         return Linearization.of(end, along, lin.B.shape[2])
 
     def weights(self, lin: Linearization, Z: np.ndarray, zeta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights of the next state and of the multipliers of each part of the steps.
-        They are needed for weighted second derivatives of whole steps. Whole steps have the weights Z of the
-        next states and `zeta` of the multipliers.
+        """Return the weights of the next state and of the multipliers of each part of a step.
+        Second derivatives of parts with these weights give those of whole steps by the chain rule. The
+        results of whole steps have the weights Z (next states) and `zeta` (multipliers).
 
         At the end of a part, its weights of the state are the costate of the remaining parts.
         """
@@ -70,9 +70,9 @@ class Parts:
         return SecondOrder.of(own.reshape(-1, self.count, *own.shape[1:]).sum(axis=1), *lin.B.shape[1:])
 
     def _chain(self, lin: Linearization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the first derivatives of whole steps, by the chain rule from those of successive parts.
+        """Return first derivatives of whole steps, computed from those of the parts by the chain rule.
         The three results are the Jacobians of the next states, of the multipliers, and of the arguments of
-        each part.
+        each part. They are with respect to the arguments of the whole step.
 
         They are those of ends (N, ndx, ns), of multipliers (N, nm, ns), and of the arguments of each
         part (N m, ns, ns), all by s = (errors, inputs, parameters).

@@ -16,12 +16,12 @@ from vioc.maps.protocol import OneStepMap
 def saltated(
     f: OneStepMap, x: np.ndarray, A: np.ndarray, drift: np.ndarray, gaps: Sequence[str]
 ) -> np.ndarray:
-    """Return the Jacobian of a step that begins with an impact, with the saltation correction.
+    """Return the Jacobian of the first step after an impact, with the saltation correction.
     The correction accounts for the time of the impact, which depends on the state. A contains the Jacobians
-    of the steps before and after the impact; `drift` contains the derivatives of the next states of these
-    steps with respect to step length.
+    of the last step before and the first step after the impact. `drift` contains the derivatives of the next
+    states of these two steps with respect to step length, and `gaps` are the names of the gaps that close.
 
-    It replaces A[1], and accounts for the change of the time of contact with the state.
+    The result replaces A[1].
 
     Parameters
     ----------

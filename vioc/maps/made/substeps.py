@@ -1,4 +1,4 @@
-"""Map whose step consists of several equal steps of another map under one input."""
+"""Map whose step consists of several equal steps of another map."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from vioc.runs.trajectory import Trajectory
 
 
 class Substeps(MapAround):
-    """Map whose step of length dt consists of n steps of length dt/n of another map, with one input.
+    """Map whose step of length dt consists of n steps of length dt/n of another map.
+    All n steps have the same input, except that inputs of kinematic variables change linearly.
 
     Parameters
     ----------
@@ -208,7 +209,9 @@ class Substeps(MapAround):
 
 
 def substeps(f: OneStepMap, n: int) -> OneStepMap:
-    """Return the map whose step consists of n steps of length dt/n of the map f, with one input."""
+    """Return the map whose step consists of n steps of length dt/n of the map f.
+    All n steps have the same input, except that inputs of kinematic variables change linearly.
+    """
     if isinstance(f, Substeps):
         return Substeps(f.inner, f.n * Substeps(f.inner, n).n)
     if isinstance(f, MapAround) and not isinstance(f, KernelMap):

@@ -245,9 +245,11 @@ class SwitchedMap(MapAround):
     # -- derivatives ----------------------------------------------------------------------------
 
     def _by_map(self, steps: Steps) -> Iterator[tuple[np.ndarray, int, bool, Steps]]:
-        """Yield the steps of each map, with a flag for those after a switch.
+        """Group steps by the map that takes them, and by whether they directly follow a switch.
+        Yield for each group the indices of its steps, the index of the map, a flag that is True after a
+        switch, and the steps.
 
-        The rows of the steps need not be successive.
+        The indices need not be successive.
         """
         turns = [(self.turn(int(k)), int(k)) for k in steps.k]
         keys = np.array([(i, at == 0 and (i > 0 or (self.periodic and k > 0))) for (i, at), k in turns])
@@ -333,7 +335,8 @@ class SwitchedMap(MapAround):
         return ca.Function("quantity", list(g.symbols), [expression])(x, u, own, theta, dt)
 
     def _along(self, run: Trajectory, name: str) -> np.ndarray:
-        """Return a quantity along a trajectory, each value computed by the map that takes the step.
+        """Return the values of a quantity along a trajectory.
+        The value in a step is computed by the map that takes this step.
 
         At a switch it is that of the later map. For a map without the quantity, of a constraint of other
         maps, it is theirs without impulses: the force is 0.

@@ -110,8 +110,8 @@ def _positive(values: np.ndarray) -> np.ndarray:
 
 
 def _value(run: Any, name: str) -> str:
-    """Return the full name of the value h of a constraint, or of a contact's gap.
-    It is ``h.NAME`` or ``gap.NAME``, whichever the map of the run has.
+    """Return the full name of a constraint's value h, or of a contact's gap.
+    The full name is ``h.NAME`` for a constraint, and ``gap.NAME`` for a contact.
     """
     for quantity in (f"h.{name}", f"gap.{name}"):
         try:

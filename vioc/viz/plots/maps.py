@@ -104,7 +104,8 @@ def plot_attraction(
 ) -> Any:
     """Plot from which initial states a closed loop converges.
     The axes are two of the states. Initial states are dots if the closed loop converges from them, and
-    crosses otherwise. With `cells`, colours show the fraction from which it converges.
+    crosses otherwise. With `cells`, the colour of each cell of a grid shows the fraction of its initial
+    states from which the closed loop converges.
 
     Parameters
     ----------
@@ -178,7 +179,9 @@ def _heat(axes: Any, across: np.ndarray, up: np.ndarray, cells: np.ndarray, name
 
 
 def _ticks(axis: Any, values: list[Any]) -> None:
-    """Label the values of cells along an axis, as many as there is space for."""
+    """Label the cells along an axis of a plot with their values.
+    Labels for which there is no space are left out.
+    """
     every = -(-len(values) // TICKS)
     places = np.arange(0, len(values), every)
     axis.set_ticks(places, [v if isinstance(v, str) else f"{v:.4g}" for v in values[::every]])

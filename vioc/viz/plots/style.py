@@ -33,7 +33,8 @@ def panels(
     size: tuple[float, float] = (WIDTH, ALONE),
     grid: bool = True,
 ) -> list[Any]:
-    """Return `count` axes one above another: the given axes, or those of a new figure.
+    """Return a list of `count` axes for plots.
+    They are the axes `ax`. If `ax` is None, they are axes one above another in a new figure.
 
     All get a grid if `grid` is true. `labels` of the curves in each reserve space for legends; `names` of
     the panels are used in messages; `size` (in) is that of a single panel.

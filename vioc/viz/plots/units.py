@@ -67,5 +67,5 @@ def per(unit: str, other: str) -> str:
 
 
 def label(name: str, unit: str = "") -> str:
-    """Return the label of an axis, ``"theta (rad)"``, without brackets if no unit."""
+    """Return an axis label, ``"theta (rad)"``; only the name if `unit` is empty."""
     return f"{name} ({unit.replace('^2', '²').replace('^3', '³')})" if unit else name

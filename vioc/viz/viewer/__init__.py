@@ -123,8 +123,8 @@ def view(
 
 
 def _sampled(run: Any, visuals: Any, meshes: Any) -> Scene:
-    """Return the scene of a run, at its samples or at 2000 evenly spaced times.
-    The times replace the samples if there are more than 2000 samples.
+    """Return the scene of a run at its sample times.
+    If the run has more than 2000 samples, the scene has 2000 evenly spaced times instead.
     """
     times = None
     if len(run.t) > MOST:

@@ -22,7 +22,10 @@ def glb(path: Path) -> bytes:
 
 @functools.lru_cache(maxsize=256)
 def triangles(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vertices (n, 3), m, and the triangles (m, 3) of a mesh file."""
+    """Return the vertices and the triangles of a mesh file.
+    The vertices (n, 3) are positions in the file's length unit. Each row of the triangles (k, 3) contains
+    the indices of three vertices.
+    """
     vertices, faces, count = [], [], 0
     scene = _load(path)
     for name in scene.graph.nodes_geometry:

@@ -163,7 +163,7 @@ class Viewer:
             self._slider.value = self.time
 
     def _followed(self) -> np.ndarray:
-        """Return the displacement (3,), m, of the followed frame since the start."""
+        """Return the displacement (3,), m, of the followed frame since the run's start."""
         if self.follow is None:
             return np.zeros(3)
         scene = next(iter(self.drawings.values())).scene
@@ -380,7 +380,7 @@ def _ratio(text: str) -> float:
 
 
 def nearest(t: np.ndarray, now: float) -> int:
-    """Return the index of the sample nearest to a time."""
+    """Return the index of that sample time in t which is nearest to the time `now`."""
     i = int(np.searchsorted(t, now))
     if i == 0 or (i < len(t) and t[i] - now < now - t[i - 1]):
         return i

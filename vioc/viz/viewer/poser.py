@@ -80,7 +80,8 @@ class Poser(Viewer):
                 self.pose({name: slider.value})
 
     def pose(self, values: dict[str, float]) -> bool:
-        """Set the values of some variables; other variables adapt to the constraints.
+        """Set some variables, and change the others to satisfy the constraints.
+        Return False, and change nothing, if the constraints cannot be satisfied.
 
         Returns
         -------

@@ -103,7 +103,7 @@ class Drawing:
         return (points - self.scene.position(group)[0]) @ self.scene.rotation(group)[0]
 
     def _pose_inside(self, node: int, position: np.ndarray, rotation: np.ndarray) -> dict[str, Any]:
-        """Transform a pose from a frame to the rigid group of frames that contains it."""
+        """Transform a pose from a frame's axes to the axes of the frame's rigid group."""
         group = self.scene.group(node)
         where = self._inside(group, self.scene.place(node, position[None])[0])[0]
         turned = self.scene.rotation(group)[0].T @ self.scene.rotation(node)[0] @ rotation
