@@ -29,7 +29,7 @@ SHIFT = 1e-4, 8.0, 1e12  # Gauss-Newton shift, in units of the cost: first, grow
 CURVED = 1e-4, 4.0, 1e6  # exact-Hessian shift, in units of the scaled cost: smallest, growth factor, largest
 SLOW = 3, 0.5, 1e-10  # smallest shift falls: full shifted steps in a row, ratio of KKT residuals, lower bound
 FALLING = 0.25  # relative decrease of the merit above which Gauss-Newton steps are preferred
-SHORT = 3  # trials above which input damping grows, also after a trial without a step; it falls after 1 or 2
+SHORT = 4  # trials above which input damping grows, also after a trial without a step; it falls after 1 or 2
 CRAWLS = 8  # consecutive short steps after which the search ends
 DAMPING = 1.0, 10.0, 1e8  # damping of inputs, over their mean weight: first, factor, largest
 # The smallest damping is DAMPING[0]. Each time that steps without damping are short again, it falls by the

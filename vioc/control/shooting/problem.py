@@ -223,7 +223,7 @@ class ShootingProblem(ABC):
     def _resumed(
         self, tried: list[tuple[Interior, str]], max_iterations: int, log: Log
     ) -> list[tuple[Interior, str]]:
-        """Continue the best search that ended at its share of the iterations, if no search converged.
+        """Continue the best search that used up its iterations, if none converged.
         Return the searches in the order in which they ended.
         """
         cut = [t for t in tried if t[0].status is Status.MAX_ITERATIONS]
