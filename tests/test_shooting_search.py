@@ -12,7 +12,7 @@ from vioc.control import Cost, Problem, kkt, optimize, quadratic, straight_line
 from vioc.control.dmoc import PathConstraint
 
 # inside: trials of a search are made of numbers that no problem has to give
-from vioc.control.shooting.barrier import RELAPSES, Interior
+from vioc.control.shooting.barrier import Interior
 from vioc.control.shooting.level import Worth
 from vioc.control.shooting.search import LineSearch
 
@@ -80,24 +80,35 @@ def test_residuals_that_are_off_pass_the_filter():
     assert not passes(search, 10.0, 11.0, lin)  # too far off
 
 
-def test_damping_that_is_needed_again_and_again_ends_by_degrees():
-    """Whole steps with damping and short ones without, in turns, as along a valley with stiff gaps."""
+def test_damping_that_is_needed_again_and_again_becomes_smaller():
+    """Full steps with damping and short ones without, in turns, as along a valley with stiff defects."""
     search = object.__new__(Interior)
-    search.damping, search.eased, search.relapses = 0.0, False, 0
-    for turn in range(RELAPSES + 1):
-        search._damp(9)
-        assert search.damping == 1.0 and search.relapses == turn
-        if turn < RELAPSES:
-            search._damp(1)
-            assert search.damping == 0.0
+    search.damping, search.eased, search.lightest = 0.0, False, 1.0
     damping = []
-    for _ in range(3):
-        search._damp(1)
+    for _ in range(4):
+        search._damp(9)
         damping.append(search.damping)
-    assert damping == pytest.approx([0.1, 0.01, 0.0])
-    search._damp(2)  # nothing is eased any more
-    search._damp(9)
-    assert search.relapses == RELAPSES
+        search._damp(1)
+        assert search.damping == 0.0
+    assert damping == pytest.approx([1.0, 0.1, 0.01, 0.001])
+    search._damp(1)  # damping has not just ended any more
+    for _ in range(3):
+        search._damp(9)
+    assert search.damping == pytest.approx(0.1)
+    search._damp(1)
+    search._damp(2)
+    assert search.damping == pytest.approx(1e-3)
+
+
+def test_steps_are_longer_than_newtons_where_the_cost_curves_downward():
+    """A pendulum begins near a maximum of the cost. Full steps at most take 29 iterations, to a cost of 2.25."""
+    pendulum = System(rx("a")[tz(-1.0, mass=1.0)], Gravity(0, 0, -9.81), JointForce("a", "u"))
+    f = vioc.MidpointVI(pendulum, 0.05)
+    cost = Cost(f, 1 + ca.cos(f.symbols.x[0]) + 1e-3 * f.symbols.u[0] ** 2)
+    best = optimize(f, cost, x0=f.initial_state(a=1e-3), steps=60, method="shooting")
+    assert best.history.step.max() > 1 and best.iterations < 12
+    assert best.converged and kkt(f, cost, best.trajectory).residual < 1e-8
+    assert best.cost == pytest.approx(1.009193, rel=1e-6)
 
 
 @pytest.mark.parametrize("share", [1e-3, 1e-6, 1e-9])
