@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 class AsTrajectory:
     """Base class of results that can be used in place of their trajectory.
-
-    An example is ``best["theta"]``.
+    They have the attributes and methods of the trajectory. For example, ``best["theta"]`` returns the values
+    of the quantity `theta` along the trajectory of the result `best`.
     """
 
     trajectory: Trajectory
@@ -93,51 +93,54 @@ class AsTrajectory:
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
         """Evaluate a CasADi expression of the map's symbols along the trajectory.
-        The arguments are those of `Trajectory.evaluate`.
+        An expression that depends only on the state has one value at each sample. Any other expression has
+        one value in each step.
         """
         return self.trajectory.evaluate(expression)
 
     def slack(self, tolerance: float | None = None) -> list[Slack]:
         """Return the time intervals in which a string is in compression.
-        The arguments are those of `Trajectory.slack`.
+        The argument `tolerance` is the smallest compressive force that counts, N; by default it follows from
+        rounding errors and the largest tension.
         """
         return self.trajectory.slack(tolerance)
 
     def resample(self, dt: Any, *, by: str) -> Trajectory:
         """Return the trajectory with other step lengths.
-        The arguments are those of `Trajectory.resample`.
+        With ``by="map"`` it is a rollout of the map with the new step lengths dt, s; with ``by="line"`` the
+        states are interpolated between the samples.
         """
         return self.trajectory.resample(dt, by=by)
 
     def table(self, *names: str) -> Table:
         """Return a table of named quantities, with units.
-        The arguments are those of `Trajectory.table`.
+        Without names, the table has all states, inputs and multipliers.
         """
         return self.trajectory.table(*names)
 
     def save(self, path: str | os.PathLike) -> Path:
         """Write the trajectory to a file.
-        The arguments are those of `Trajectory.save`.
+        The suffix of the path selects the format, ``.npz`` (also without a suffix) or ``.csv``.
         """
         return self.trajectory.save(path)
 
     def plot(self, *names: str, **options: Any) -> Any:
         """Plot named quantities over time, by default all states.
-        The arguments are those of `Trajectory.plot`.
+        The options are those of the function `vioc.viz.plot_trajectory`.
         """
         return self.trajectory.plot(*names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
         """Animate the motion of this result's trajectory.
-        If the result is the solution of a problem with obstacles, the obstacles are drawn too.
-        The arguments are those of `Trajectory.animate`.
+        If the result is the solution of a problem with obstacles, the obstacles are drawn too. The animation
+        is written to the file `path` if it is given. The options are those of `vioc.viz.animate`.
         """
         return viz().animate(self, path, **options)
 
     def view(self, **options: Any) -> Any:
         """Show the motion of this result's trajectory in the browser.
         If the result is the solution of a problem with obstacles, the obstacles are shown too.
-        The arguments are those of `Trajectory.view`.
+        The options are those of the function `vioc.viz.view`.
         """
         return viz().view(self, **options)
 

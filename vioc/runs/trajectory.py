@@ -263,7 +263,7 @@ class Trajectory:
         Parameters
         ----------
         dt : float or (M,)
-            Step lengths, s; they must fill the run's duration, and meet the joints of phases.
+            Step lengths, s; they must fill the run's duration, with samples at the switches between phases.
         by : {"map", "line"}
             ``"map"``: the rollout of x_0 with the same inputs, a motion of the map with the new step.
             ``"line"``: straight lines between the samples, along the map's own differences. These pass

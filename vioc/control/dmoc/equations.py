@@ -90,8 +90,10 @@ class StepRows:
 
     def given_next(self, *args: Any) -> Any:
         """Compute components of the next state that step equations give explicitly.
-        The attribute `eliminated` has the indices of these components. The arguments are those of the method
-        `at`, with zeros for these components of x_next.
+        The attribute `eliminated` has the indices of these components. The arguments are (x, u, x_next, w, t,
+        dt, parameters, contacts), with zeros for these components of x_next. w are constraint multipliers and
+        variables of contacts; `contacts` holds the smoothing of contacts and the offset (give) that is added
+        to their gaps.
         """
         return -self.at(*args)[list(self.solved_rows)]
 

@@ -66,9 +66,10 @@ class Problem:
     phases : Phase or sequence of Phase
         In the order of time.
     jumps : sequence of (dict or None), optional
-        One for each joint: first states of the later phase, by name, that differ from the same state
-        at the end of the earlier one, as expressions in the earlier map's symbols of the state; None
-        for a name sets it free. One more, from the last phase to the first, makes the motion periodic.
+        One for each pair of successive phases: first states of the later phase, by name, that differ from
+        the same state at the end of the earlier one, as expressions in the earlier map's symbols of the
+        state; None for a name sets it free. One more, from the last phase to the first, makes the motion
+        periodic.
 
     Notes
     -----

@@ -89,7 +89,10 @@ class Scaled:
 
     @staticmethod
     def values(p: np.ndarray, scales: Scales) -> np.ndarray:
-        """Return the parameter vector of the scaled program, which ends with the scales."""
+        """Return the parameter vector of the scaled program.
+        It contains the parameters p of the original program, then the scales of the variables, of the
+        constraints and of the cost.
+        """
         return np.concatenate([p, *scales[:2], [scales.cost]])
 
     @property
@@ -147,10 +150,8 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 
 class ContactUnits(NamedTuple):
     """Unit of the smoothing of contact, m^2/s^2, and acceleration of gravity, m/s^2.
-    Both follow from the lengths and times of a problem.
-
-    They are 1 and `PULL` if these
-    are of the order of 1 m and 1 s.
+    Both follow from the lengths and times of a problem. They are 1 m^2/s^2 and 10 m/s^2 if these lengths and
+    times are of the order of 1 m and 1 s.
     """
 
     smoothing: float = 1.0

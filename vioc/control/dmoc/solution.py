@@ -40,7 +40,8 @@ def solution(
     pull: float = PULL,
 ) -> Result:
     """Convert the outcome of a nonlinear programming solver to a `Result`.
-    `pull` is the typical acceleration of gravity of the problem, m/s^2.
+    `pull` is the typical acceleration of gravity of the problem, m/s^2, for the message of a failed search
+    that explains why bodies cannot rest.
     """
     status, iterations = outcome.status, outcome.iterations
     t = raw.transcription

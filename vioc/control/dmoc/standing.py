@@ -20,10 +20,10 @@ ENTERS = 1e-6  # m; where limits force more penetration, room does not help
 
 def too_close(t: Transcription, smoothing: float, pull: float) -> str:
     """Return a warning if limits force contact gaps to be too small, else "".
-    In a small gap, a contact with this `smoothing` repels a body, so that the body cannot rest.
+    In a small gap, a contact with this `smoothing` repels a body, so that the body cannot rest. The contact
+    force is compared with the weight; `pull` is the acceleration of gravity, m/s^2.
 
-    A gap of at most rho has an impulse of at least smoothing m h/(rho + give). The acceleration `pull`,
-    m/s^2, is that of gravity.
+    A gap of at most rho has an impulse of at least smoothing m h/(rho + give).
     """
     for i, phase in enumerate(t.phases):
         step = phase.equations.relaxed

@@ -96,8 +96,9 @@ class Transcription:
 
     def given_values(self, smoothing: float = 0.0, pull: float = PULL) -> np.ndarray:
         """Return the parameter vector p of the nonlinear program.
-
-        Contacts have the given smoothing, but at least their maps' own; `pull` as in `contacts`.
+        The contacts of each phase have the smoothing `smoothing`, m^2/s^2, or that of the phase's map if this
+        is larger. The typical acceleration of gravity `pull`, m/s^2, determines an offset that is added to
+        the gaps.
         """
         numbers: dict[tuple[int, str], Any] = {}
         for i, phase in enumerate(self.phases):
@@ -112,7 +113,8 @@ class Transcription:
 
     def contacts(self, i: int, least: float = 0.0, pull: float = PULL) -> np.ndarray:
         """Return the smoothing of a phase's contacts, and the offset added to their gaps.
-        The smoothing is at least `least`.
+        The smoothing is at least `least`, m^2/s^2. The typical acceleration of gravity `pull`, m/s^2,
+        determines the offset.
 
         The array is (2,), or (0,) without contacts. The smoothing is the larger of the map's own and
         `least`. The offset (give) is 0 for the map's own; otherwise it is the height at which bodies hover

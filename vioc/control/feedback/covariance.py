@@ -41,10 +41,10 @@ class Covariance:
     estimate: np.ndarray | None = field(default=None, repr=False)
 
     def std(self, name: str) -> np.ndarray:
-        """Return the standard deviation of a named quantity at each sample.
+        """Return the standard deviation of a quantity at all samples (N+1,).
+        The name is that of a quantity that depends on the state, or of a component of the state's error.
 
-        The quantity is one of the state, or an error of the state; the result is (N+1,). Raises ValueError
-        for a quantity that belongs to a step.
+        Raises ValueError for a quantity that belongs to a step.
         """
         run = self.trajectory
         c = named_jacobians(run.map, [name], run.x, "std", "`input` has the inputs' covariance")

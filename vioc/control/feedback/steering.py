@@ -74,7 +74,9 @@ class SteeredCovariance:
         return self.regulator.as_law()
 
     def std(self, name: str) -> np.ndarray:
-        """Return the standard deviation (N+1,) of a named quantity or error of the state."""
+        """Return the standard deviation of a quantity at all samples (N+1,).
+        The name is that of a quantity that depends on the state, or of a component of the state's error.
+        """
         return self.spread.std(name)
 
     def plot(self, *names: str, ax: Any = None) -> Any:

@@ -167,7 +167,9 @@ class Multipliers(dict[str, Any]):
 
 @dataclass(frozen=True)
 class PhaseResult(AsTrajectory):
-    """Result of one phase of a problem, usable like the phase's trajectory.
+    """Result of one phase of a problem, with the phase's trajectory.
+    Like a trajectory, it has states `x`, inputs `u` and times `t`, and functions that expect a trajectory
+    accept it.
 
     Attributes
     ----------
@@ -214,9 +216,9 @@ class Rollout(NamedTuple):
 
 @dataclass(frozen=True)
 class Result(AsTrajectory):
-    """Result of an optimization by any method, usable like its trajectory.
-
-    For example ``best["theta"]``.
+    """Result of an optimization by any method, with the optimized trajectory.
+    Like a trajectory, it has states `x`, inputs `u` and times `t`, and functions that expect a trajectory
+    accept it. For example, ``best["theta"]`` has the values of the quantity `theta` at the samples.
 
     Attributes
     ----------
@@ -225,7 +227,7 @@ class Result(AsTrajectory):
         solver, a rollout up to `defect`; `rollout` returns an exact one. Several phases are joined
         on a `SwitchedMap`; ValueError if they are `apart`.
     phases : tuple of PhaseResult
-        One phase, or the phases of a `dmoc.Problem`; each reads like its trajectory.
+        One phase, or the phases of a `dmoc.Problem`.
     cost : float
     status : Status
         ``"converged"``, or why not: see `Status`.
@@ -384,8 +386,9 @@ class Result(AsTrajectory):
         """Return a time-varying regulator about the optimized motion, or about one phase.
 
         The weights are those of `dlqr`, with Qf = Q by default. The map of the regulator is the
-        trajectory's, with the step length of the result (`OneStepMap.with_dt`). At joints where contacts
-        close, the regulator accounts for the change of touch-down times (`derivatives.linearize_motion`).
+        trajectory's, with the step length of the result (`OneStepMap.with_dt`). At switches to phases
+        that close contacts, the regulator accounts for the change of touch-down times
+        (`derivatives.linearize_motion`).
         """
         run = self._motion(phase)
         regulator = dlqr(run.map, run, Q, R, Qf)

@@ -101,8 +101,12 @@ def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> Branch
 
 
 def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Function:
-    """Return a CasADi function that solves a step by continuation in its length, from length 0.
-    The arguments are those of `with_continuation`.
+    """Return a CasADi function that solves a step by continuation in its length.
+    The continuation starts at length 0, at which `begin` computes the velocities. The function `solve`
+    computes the solution at a fraction of the length, which is accepted if its error is at most `tolerance`.
+    The mask `turning` selects the variables that are angles. The continuation fails if the fraction cannot
+    grow, relatively, by `shortest`. The returned function has the arguments of `kernel`, which solves a step
+    directly.
 
     It is a loop over z = (w, w before, share, share before, stride), with the mean velocity w and the share
     of the length.

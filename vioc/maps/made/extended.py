@@ -175,9 +175,9 @@ class ExtendedMap(MapAround):
         return np.array([*timed, *freed, *kept, *np.zeros(len(self.disturbances) + len(self.biases))])
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """Return a state with the given values by name, of the inner map's states and of constants.
-
-        Omitted constants have the defaults of `join`.
+        """Return a state of this map from the values of its components, given by name.
+        The components are the states of the inner map and the constants that this map adds to them, such as a
+        duration, parameters or disturbances. Omitted constants have the values of the inner map.
         """
         values = {**(values or {}), **named}
         inner = self.inner.state({n: v for n, v in values.items() if n not in self.constants})

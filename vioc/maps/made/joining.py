@@ -27,7 +27,8 @@ def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Traje
     *runs : Trajectory, or result with one
         Each begins where the one before ends. Their times continue that of the first.
     jumps : sequence of (casadi.Function or None), optional
-        Jump at each joint, as in `SwitchedMap`. A run after a jump need not begin where the one before ends.
+        Jump of the state, or None, between each pair of successive runs, as in `SwitchedMap`. A run after a
+        jump need not begin where the one before ends.
 
     Returns
     -------
@@ -77,8 +78,10 @@ def _check_times(found: Sequence[Trajectory]) -> None:
 
 
 def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
-    """Raise `ValueError` unless each trajectory begins in the state in which the previous one ends.
-    The states may differ at a joint with a jump."""
+    """Raise `ValueError` unless each trajectory begins where the previous one ends.
+    For each pair of successive trajectories, `joints` has None, or a function that describes a jump of the
+    state between them. The two states are not compared if there is a jump.
+    """
     for i, (a, b, jump) in enumerate(zip(found, found[1:], joints, strict=False)):
         if a.map.state_names != b.map.state_names:
             raise ValueError(f"join: runs {i} and {i + 1} have other states")

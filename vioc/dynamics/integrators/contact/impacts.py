@@ -325,8 +325,10 @@ class Impact:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Solve the three stages of N impacts.
         The stages are the motion before the impact, compression and restitution. The results are the unknowns
-        and the largest solver error of each impact. The argument kappa is the barrier parameter; the other
-        arguments are those of `struck`.
+        and the largest solver error of each impact. The argument kappa is the barrier parameter, q has the
+        configurations, b the momenta before the impacts, and theta the parameters. The masks select closed
+        contacts: those without part in the impact (`others`), all (`closed`), those with restitution in this
+        impact (`bouncing`), and those that keep each other closed (`tight`).
 
         Each stage is an inelastic impact at the configuration q. It has an initial momentum, an offset of
         each gap rate and a preload, a given normal impulse, of each contact:

@@ -32,7 +32,8 @@ from vioc.dynamics.integrators.maximal.joint_constraints import ConstraintNode
 
 class Held(NamedTuple):
     """Quantities that are constant while a momentum balance is solved.
-    They depend on the poses of the bodies. The unknowns of the momentum balance are velocities and impulses.
+    They depend on the poses of the bodies; examples are the Jacobians of constraints and contacts. The
+    unknowns of the momentum balance are velocities and impulses.
 
     Attributes
     ----------
@@ -154,8 +155,8 @@ class Assembly:
 
     def held(self, poses: list[Any], arrival: bool = False) -> Held:
         """Evaluate quantities that are constant while a momentum balance is solved.
-        They depend on the poses of the bodies. The momentum balance is that at the end of a step if `arrival`
-        is True, else that at its start.
+        They depend on the poses of the bodies; examples are the Jacobians of constraints and contacts. The
+        momentum balance is that at the end of a step if `arrival` is True, else that at its start.
         """
         on, graph, theta, Z = self.on, self.graph, self.theta, self.on.stack(poses)
         G = [on.call(g.rows.held, [*(poses[i] for i in g.bodies), theta]) for g in graph.groups]
@@ -225,8 +226,10 @@ class Assembly:
 
     def leave(self, V: Any, base: Any, held: Held) -> BodyBalance:
         """Return the momentum balance at the start of a step.
-        The result also has the constraint values at the end of the step. V are the velocities during the
-        step, and `base` the momenta that the method `kicked` returns without velocities.
+        It is evaluated at the velocities V of the bodies during the step. The result also has the constraint
+        values at the end of the step. `base` are the initial momenta plus half of the impulses of those
+        forces that do not depend on velocities. `held` has the quantities that depend only on the initial
+        poses, such as constraint Jacobians.
         """
         on, graph = self.on, self.graph
         own, more = self.twists(V), [self.dt, self.theta]
@@ -251,8 +254,9 @@ class Assembly:
 
     def arrive(self, V: Any, base: Any, held: Held) -> BodyBalance:
         """Return the momentum balance at the end of a step.
-        The result also has the rates of the constraints. V are the velocities at the end of the step, and
-        `base` the momenta there without the constraint and contact impulses.
+        It is evaluated at the velocities V of the bodies at the end of the step. The result also has the
+        rates of the constraints. `base` are the final momenta before the constraint and contact impulses act.
+        `held` has the quantities that depend only on the final poses, such as constraint Jacobians.
         """
         on, graph = self.on, self.graph
         own = self.twists(V)
@@ -268,8 +272,9 @@ class Assembly:
 
     def at(self, V: Any, base: Any, held: Held) -> BodyBalance:
         """Return the momentum balance at the start or the end of a step.
-        The velocities are V. The constant quantities `held` determine whether it is the balance at the start
-        or at the end.
+        It is evaluated at the velocities V of the bodies. `base` are the momenta before the constraint and
+        contact impulses act. `held` has the quantities that depend only on the poses, such as constraint
+        Jacobians; it determines whether the balance at the start or the one at the end is returned.
         """
         return self.arrive(V, base, held) if held.D else self.leave(V, base, held)
 
@@ -277,8 +282,8 @@ class Assembly:
 
     def speeds(self, at: BodyBalance, held: Held) -> list[list[Any]]:
         """Return the Jacobians and velocities of each contact.
-        For each contact, the list has the Jacobians of gap and slip, the gap velocity, and the velocities of
-        the bodies in contact.
+        For each contact, the list has the Jacobians of gap and slip from `held`, and, from the momentum
+        balance `at`, the gap velocity and the velocities of the bodies in contact.
         """
         return [
             [*J, a, *(at.V[i] for i in t.bodies)]
@@ -295,10 +300,10 @@ class Assembly:
     def pushed(
         self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return the impulses of all contacts on the bodies, and the residuals.
-        The residuals are those of the contact laws. Impulses and residuals are evaluated at the contact
-        variables y. The results also include the complementarity products and the multipliers of the
-        contacts.
+        """Return contact impulses on the bodies, and the residuals of the contact laws.
+        They are evaluated at the velocities of the momentum balance `at` and the contact variables y, with
+        the contact Jacobians in `held`. The results also include the complementarity products and the
+        multipliers of the contacts.
         """
         touches = zip(self.graph.touches, self.speeds(at, held), y, held.data, strict=True)
         found = [self.on.call(t.geometry.pushed, [*s, own, goal, d]) for t, s, own, d in touches]
@@ -308,9 +313,9 @@ class Assembly:
     def lawful(
         self, at: BodyBalance, held: Held, p: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return the impulses of all contacts on the bodies, and the residuals.
-        The residuals are those of the contact laws. Impulses and residuals are expressions of the contact
-        multipliers p and the barrier parameter kappa.
+        """Return contact impulses on the bodies, and the residuals of the contact laws.
+        They are expressions of the contact multipliers p and the barrier parameter kappa, at the velocities
+        of the momentum balance `at` and with the contact Jacobians in `held`.
         """
         touches = zip(self.graph.touches, held.J, at.gaps, p, held.data, strict=True)
         found = [
@@ -329,9 +334,9 @@ class Assembly:
     def relaxed(
         self, at: BodyBalance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
-        """Return the impulses of all contacts on the bodies, and smooth residuals.
-        The residuals are those of smooth contact laws with the barrier parameter kappa. Impulses and
-        residuals are expressions of the contact variables y.
+        """Return contact impulses on the bodies, and the residuals of smooth contact laws.
+        They are expressions of the contact variables y and the barrier parameter kappa, at the velocities of
+        the momentum balance `at` and with the contact Jacobians in `held`.
 
         The variables y are those of the module `laws`. `gaps` has the gap velocity of each contact, scaled by
         a fraction, and the fraction.
@@ -345,7 +350,8 @@ class Assembly:
 
     def impulses(self, at: BodyBalance, held: Held, kappa: Any) -> Any:
         """Return the contact multipliers that satisfy the contact laws.
-        The velocities are those of the momentum balance `at`, and kappa is the barrier parameter.
+        The contact laws are evaluated at the velocities of the momentum balance `at`, with the contact
+        Jacobians in `held` and the barrier parameter kappa.
         """
         touches = zip(self.graph.touches, held.J, at.gaps, held.data, strict=True)
         return self.on.stack(

@@ -372,9 +372,9 @@ class StepGraph:
 
     @cached_property
     def still(self) -> ca.Function:
-        """CasADi function that computes half of the impulses (6 n,) of forces over a step.
-        The forces are those that do not depend on velocities. The arguments are (poses, u, t, dt,
-        parameters).
+        """CasADi function that computes half of the impulses of velocity-independent forces.
+        The result (6 n,) contains half of the impulse on each of n bodies over a step. The arguments are the
+        poses of all bodies, the inputs u, the time t, the step length dt and the parameters.
         """
         g, dt = self.terms, ca.SX.sym("dt")
         impulses = ca.densify(0.5 * dt * g.wrenches[0])
@@ -383,8 +383,8 @@ class StepGraph:
     @cached_property
     def moving(self) -> ca.Function:
         """CasADi function that computes half of the impulses of velocity-dependent forces.
-        The impulses (6 n,) are those over a step on n bodies. The arguments are (poses, twists, u, t, dt,
-        parameters).
+        The result (6 n,) contains half of the impulse on each of n bodies over a step. The arguments are the
+        poses and twists of all bodies, the inputs u, the time t, the step length dt and the parameters.
         """
         g, dt = self.terms, ca.SX.sym("dt")
         args = [g.poses, g.twists, g.u_vector, g.t, dt, g.parameters]
@@ -392,10 +392,11 @@ class StepGraph:
 
     @cached_property
     def slopes(self) -> ca.Function:
-        """CasADi function that computes the derivatives of the results of `moving`.
-        These results are impulses of velocity-dependent forces. The derivatives are those with respect to the
-        twists of the bodies, one matrix for each pair of bodies in `coupled`. The arguments are those of
-        `moving`.
+        """CasADi function that differentiates impulses of velocity-dependent forces.
+        The results are matrices (6, 6), one for each pair (i, j) of bodies for which a force on body i
+        depends on the velocity of body j. Each matrix is the derivative, with respect to the twist of body j,
+        of half of the impulse on body i over a step. The arguments are the poses and twists of all bodies,
+        the inputs u, the time t, the step length dt and the parameters.
         """
         g, dt = self.terms, ca.SX.sym("dt")
         blocks = [
