@@ -30,7 +30,7 @@ CURVED = 1e-4, 4.0, 1e6  # exact-Hessian shift, in units of the scaled cost: sma
 SLOW = 3, 0.5, 1e-10  # smallest shift falls: full shifted steps in a row, ratio of KKT residuals, lower bound
 FALLING = 0.25  # relative decrease of the merit above which Gauss-Newton steps are preferred
 SHORT = 4  # trials above which input damping grows, also after a trial without a step; it falls after 1 or 2
-CRAWLS, GAINING = 8, 0.01  # consecutive short steps after which the search ends, if each gains less of the merit
+CRAWLS = 8  # consecutive short steps after which the search ends
 DAMPING = 1.0, 10.0, 1e8  # damping of inputs, over their mean weight: first, factor, largest
 # The smallest damping is DAMPING[0]. Each time that steps without damping are short again, it falls by the
 # factor, down to this value. This avoids a cycle of full steps with damping and short steps without it.
@@ -233,8 +233,7 @@ class Interior:
         self.gains = self.newton.gains.copy()
         moved.foreseen = self.stages.foreseen(b, self.lin, d.dx, d.du, it.foreseen, length)
         bent = any(y is not None for y in moved.foreseen)
-        gain = worth.merit - level.worth(moved.point, moved.s).merit
-        fast = bent and gain > FALLING * abs(worth.merit)
+        fast = bent and worth.merit - level.worth(moved.point, moved.s).merit > FALLING * abs(worth.merit)
         self.falling = fast and (moved.point.cost < it.point.cost or not len(it.y))
         self.now, self.promise = moved, -descent
         if length >= 1 and self._below_rounding(d.slope, worth.merit):
@@ -242,7 +241,7 @@ class Interior:
         self._less_shift(length >= 1 and trials == 1)
         if self.search.cut:  # the step counts as short, since the map has no step beyond it
             trials = max(trials, SHORT + 1)
-        self.crawled = self.crawled + 1 if trials > SHORT and not gain > GAINING * abs(worth.merit) else 0
+        self.crawled = self.crawled + 1 if trials > SHORT else 0
         if self.crawled >= CRAWLS:
             self.note = "the search makes only short steps: longer ones do not lower the merit"
             if self.search.cut:
