@@ -204,7 +204,7 @@ class ShootingProblem(ABC):
                     search.iterate(left if start.whole else (left + 1) // 2, log)
                     if search.status is Status.CONVERGED:
                         break
-                tried = self._resumed(tried, max_iterations, log)
+                self._resume(tried, max_iterations - log.steps, log)
             except KeyboardInterrupt as stop:
                 if not tried:
                     raise
@@ -220,21 +220,17 @@ class ShootingProblem(ABC):
                 result = self._outcome(search, log, begun, advice, sizes)
         return finished(result, interrupt, monitor, raise_on_failure)
 
-    def _resumed(
-        self, tried: list[tuple[Interior, str]], max_iterations: int, log: Log
-    ) -> list[tuple[Interior, str]]:
+    def _resume(self, tried: list[tuple[Interior, str]], iterations: int, log: Log) -> None:
         """Continue the best search that used up its iterations, if none converged.
-        Return the searches in the order in which they ended.
+        It becomes the last one of the list `tried`.
         """
         cut = [t for t in tried if t[0].status is Status.MAX_ITERATIONS]
-        left = max_iterations - log.steps
-        if not cut or left <= 0 or tried[-1][0].status is Status.CONVERGED:
-            return tried
+        if not cut or iterations <= 0 or tried[-1][0].status is Status.CONVERGED:
+            return
         best = min(cut, key=_residual)
         tried.remove(best)
         tried.append(best)
-        best[0].iterate(left, log)
-        return tried
+        best[0].iterate(iterations, log)
 
     @property
     def costs(self) -> list[Cost]:
