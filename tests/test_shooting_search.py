@@ -8,12 +8,13 @@ import pytest
 
 import vioc
 from vioc import Gravity, JointForce, System, rx, ry, tx, ty, tz
-from vioc.control import Cost, Problem, kkt, optimize, quadratic, straight_line
+from vioc.control import Cost, Problem, Status, kkt, optimize, quadratic, straight_line
 from vioc.control.dmoc import PathConstraint
 
 # inside: trials of a search are made of numbers that no problem has to give
 from vioc.control.shooting.barrier import Interior
 from vioc.control.shooting.level import Worth
+from vioc.control.shooting.problem import _resume
 from vioc.control.shooting.search import LineSearch
 
 
@@ -83,7 +84,7 @@ def test_residuals_that_are_off_pass_the_filter():
 def test_damping_that_is_needed_again_and_again_becomes_smaller():
     """Full steps with damping and short ones without, in turns, as along a valley with stiff defects."""
     search = object.__new__(Interior)
-    search.damping, search.eased, search.lightest = 0.0, False, 1.0
+    search.damping, search.eased, search.lightest, search.crawled = 0.0, False, 1.0, 0
     damping = []
     for _ in range(4):
         search._damp(9)
@@ -98,6 +99,27 @@ def test_damping_that_is_needed_again_and_again_becomes_smaller():
     search._damp(1)
     search._damp(2)
     assert search.damping == pytest.approx(1e-3)
+    search.crawled = 4  # this damping is too small
+    search._damp(9)
+    assert search.damping == 1.0
+
+
+def test_the_best_search_that_was_cut_continues_with_the_iterations_that_remain():
+    def search(status, error):
+        made = SimpleNamespace(status=status, error=error, iterations=0)
+        made.iterate = lambda n, log: vars(made).update(iterations=n, status=Status.CONVERGED)
+        return made
+
+    cut, worse = search(Status.MAX_ITERATIONS, 1e-3), search(Status.MAX_ITERATIONS, np.nan)
+    ended, whole = search(Status.NO_PROGRESS, 1e-5), search(Status.MAX_ITERATIONS, 1e-6)
+    tried = [(worse, ""), (cut, "cut"), (ended, ""), (whole, "")]
+    _resume(tried, [worse, cut, ended], 0, None)
+    assert tried[-1][0] is whole  # no iterations remain
+    _resume(tried, [worse, cut, ended], 7, None)
+    assert tried[-1] == (cut, "cut") and len(tried) == 4
+    assert [s.iterations for s, _ in tried] == [0, 0, 0, 7]
+    _resume(tried, [worse, cut, ended], 7, None)
+    assert cut.iterations == 7 and worse.iterations == 0  # one has converged
 
 
 def test_steps_are_longer_than_newtons_where_the_cost_curves_downward():

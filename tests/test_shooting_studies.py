@@ -64,8 +64,7 @@ def test_random_mechanisms_with_free_durations():
 
 def test_an_arm_whose_steps_run_along_a_curved_residual():
     """Four starts of the benchmarks with many iterations, together, as that of one start is sensitive: start
-    12 alone takes 58 with one correction and no filter of residuals. Start 10 takes 42 where rollouts of
-    corrections may be far from an open curve, from cost 0.95 to 652 there.
+    12 alone takes 58 with one correction and no filter of residuals.
     """
     iterations = 0
     for start in (1, 10, 12, 19):

@@ -19,7 +19,7 @@ from vioc.control.problem.result import Iteration, Log
 from vioc.control.problem.status import Status
 from vioc.control.shooting.compiled import newton_of
 from vioc.control.shooting.level import Iterate, Level
-from vioc.control.shooting.search import LineSearch
+from vioc.control.shooting.search import LineSearch, seen
 from vioc.control.shooting.stages import StageBlocks
 from vioc.errors import OptimizationError, StepError
 
@@ -32,10 +32,11 @@ FALLING = 0.25  # relative decrease of the merit above which Gauss-Newton steps 
 SHORT = 4  # trials above which input damping grows, also after a trial without a step; it falls after 1 or 2
 CRAWLS = 8  # consecutive short steps after which the search ends
 DAMPING = 1.0, 10.0, 1e8  # damping of inputs, over their mean weight: first, factor, largest
-# The smallest damping is DAMPING[0]. Each time that steps without damping are short again, it falls by the
-# factor, down to this value. This avoids a cycle of full steps with damping and short steps without it.
-LIGHTEST = 1e-8
-FLOOR, ROUNDED = 10.0, 1e-5  # merit changes up to FLOOR eps are rounding; KKT residual then acceptable
+# The smallest damping is DAMPING[0]. Each time that a step is short just after damping has ended, the
+# smallest damping falls by the factor, down to LIGHTEST. This avoids a cycle of full steps with damping and
+# short steps without it. After INSUFFICIENT short steps in a row, it is DAMPING[0] again.
+LIGHTEST, INSUFFICIENT = 1e-8, 4
+ROUNDED = 1e-5  # KKT residual that is acceptable where changes of the merit are rounding
 AT_ROUNDING = 8  # full or refused steps in a row that predict a reduction below rounding and end a search
 # A subproblem with the smallest mu and delta is repeated with new multiplier estimates. The search ends
 # after HOPELESS repetitions in a row without progress in feasibility.
@@ -77,9 +78,11 @@ class Interior:
     damping : float
         Damping of the inputs, in units of their mean weight.
     eased, lightest : bool, float
-        Damping has just ended; its smallest value, below which it ends.
+        Damping has just ended; the smallest damping, below which it ends.
+    begun : bool
+        The scale of the cost is known. A search that continues keeps it.
     at_rounding : int
-        Full or refused steps that predicted a reduction below rounding. A full or refused step that predicts
+        Full, longer or refused steps that predicted a reduction below rounding. One of them that predicts
         more, or the next subproblem, resets the count; a shorter step does not change it.
     crawled : int
         Consecutive short steps.
@@ -140,12 +143,12 @@ class Interior:
                     if self.warm:
                         it = self.now = self.level.begin_near(it, b)
                 self.error, of_level = self.level.errors(it, b)
+                if self.level.tolerance < self.error <= ROUNDED:
+                    it = self._with_adjoint(b)
                 if self.error <= self.level.tolerance and (small := self.level.scaled_up(it, b)):
                     it = self.now = small
                     self.search.forget()  # the filter's entries have the former cost scale
                     self.error, of_level = self.level.errors(it, b)
-                if self.level.tolerance < self.error <= ROUNDED:
-                    self._try_adjoint(b)
                 if self.error <= self.level.tolerance:
                     self.status = Status.CONVERGED
                 elif not self._next_subproblem(b, of_level):
@@ -159,16 +162,17 @@ class Interior:
         except StepError as error:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
 
-    def _try_adjoint(self, b: StageBlocks) -> None:
+    def _with_adjoint(self, b: StageBlocks) -> Iterate:
         """Give the iterate the costates of the adjoint recursion if it is then an optimum.
+        Return the iterate.
 
-        The search then ends. Otherwise the costates stay those of Newton's step, which the exact Hessian of
-        the next step uses.
+        Otherwise the costates stay those of Newton's step, which the exact Hessian of the next step uses.
         """
         adjoint = self.level.with_adjoint(self.now, b)
         error, _ = self.level.errors(adjoint, b)
         if error <= self.level.tolerance:
             self.now, self.error = adjoint, error
+        return self.now
 
     def _next_subproblem(self, b: StageBlocks, error: float) -> bool:
         """Begin the next barrier subproblem once the present one is solved.
@@ -195,9 +199,9 @@ class Interior:
         2. `Newton.solve` eliminates slacks and constraints and solves the linear-quadratic subproblem. If
            bounds cut the step short just after mu has fallen, mu is raised in part and the step solved again
            (`Level.relents`).
-        3. `LineSearch.take` tries step lengths: a rollout under the gains of the subproblem, else the curve
-           with its defects, until the merit or the filter accepts one. If the first trial is refused, a
-           second-order correction is tried.
+        3. `LineSearch.take` tries step lengths: a rollout under the gains of the subproblem, else (not from
+           a trajectory without constraints) the curve with its defects, until the merit or the filter accepts
+           one. If the first trial is refused, a second-order correction is tried.
         4. A refused exact step makes Gauss-Newton steps follow, for `pause` iterations. A refused
            Gauss-Newton step raises the damping of the inputs; beyond the largest damping the search ends.
         5. An accepted step updates the multipliers, the predicted residuals of the cost, the smallest shift
@@ -228,10 +232,10 @@ class Interior:
             if self.exact:  # continue with a Gauss-Newton step
                 self.pause = self.wait
                 return None
-            self.damping = max(first, factor**2 * self.damping)
+            self.damping, self.eased = max(first, factor**2 * self.damping), False
             return Status.LINE_SEARCH if self.damping > most else None
         self.gains = self.newton.gains.copy()
-        moved.foreseen = self.stages.foreseen(b, self.lin, d.dx, d.du, it.foreseen, length)
+        moved.foreseen = self.stages.foreseen(b, self.lin, d.dx, d.du, it.foreseen, min(length, 1.0))
         bent = any(y is not None for y in moved.foreseen)
         fast = bent and worth.merit - level.worth(moved.point, moved.s).merit > FALLING * abs(worth.merit)
         self.falling = fast and (moved.point.cost < it.point.cost or not len(it.y))
@@ -256,10 +260,12 @@ class Interior:
         Damping is a positive term on the diagonal of the Hessian with respect to the inputs. It increases
         after many trials, and decreases after few trials.
         """
-        _, factor, most = DAMPING
+        first, factor, most = DAMPING
         if trials > SHORT:
             if self.eased:
                 self.lightest = max(self.lightest / factor, LIGHTEST)
+            elif self.crawled >= INSUFFICIENT:
+                self.lightest = first
             self.damping, self.eased = min(max(self.lightest, factor * self.damping), most), False
         elif trials <= 2:
             self.eased = 0 < self.damping <= self.lightest
@@ -339,8 +345,3 @@ class Interior:
         each = np.einsum("km,kmu->ku", weight, b.J[:, :, n:] ** 2)
         felt = each[each > 0]
         return float(np.median(felt)) / self.level.scale if len(felt) else self.level.unit
-
-
-def seen(slope: float, merit: float) -> bool:
-    """Return True if a predicted reduction of the merit exceeds the rounding error."""
-    return bool(-slope > FLOOR * np.finfo(float).eps * abs(merit))

@@ -410,9 +410,9 @@ class Level:
     def with_adjoint(self, it: Iterate, b: StageBlocks) -> Iterate:
         """Return an iterate with the costates of the adjoint recursion.
 
-        For given multipliers of the constraints, no residual of stationarity with respect to the states is
-        left, so that the KKT residual shows the gradient of the cost with respect to the inputs. The costates
-        of Newton's step have rounding errors of the Riccati recursion, which may exceed the tolerance.
+        For given multipliers of the constraints, the Lagrangian is then stationary with respect to the states
+        after the first. The costates of Newton's step have rounding errors of the Riccati recursion, which
+        may exceed the tolerance.
         """
         by_rows, by_end = b.pulled(it.y)
         p, _ = costates(b.F, self.scale * b.g + by_rows, self.scale * b.g_end + by_end)

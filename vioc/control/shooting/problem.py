@@ -191,6 +191,7 @@ class ShootingProblem(ABC):
         interrupt = None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
             tried: list[tuple[Interior, str]] = []
+            shared: list[Interior] = []  # searches that had a part of the iterations only
             own_level = level_of(stages.map)
             try:
                 for start in order(stages, X, U, duals):
@@ -201,10 +202,11 @@ class ShootingProblem(ABC):
                     search, held = self._begun(level, start)
                     rows.check_start(search.now.point.curve)
                     tried.append((search, held or start.said))
+                    shared += [] if start.whole else [search]
                     search.iterate(left if start.whole else (left + 1) // 2, log)
                     if search.status is Status.CONVERGED:
                         break
-                self._resume(tried, max_iterations - log.steps, log)
+                _resume(tried, shared, max_iterations - log.steps, log)
             except KeyboardInterrupt as stop:
                 if not tried:
                     raise
@@ -219,18 +221,6 @@ class ShootingProblem(ABC):
                 interrupt, search.status = stop, Status.INTERRUPTED
                 result = self._outcome(search, log, begun, advice, sizes)
         return finished(result, interrupt, monitor, raise_on_failure)
-
-    def _resume(self, tried: list[tuple[Interior, str]], iterations: int, log: Log) -> None:
-        """Continue the best search that used up its iterations, if none converged.
-        It becomes the last one of the list `tried`.
-        """
-        cut = [t for t in tried if t[0].status is Status.MAX_ITERATIONS]
-        if not cut or iterations <= 0 or tried[-1][0].status is Status.CONVERGED:
-            return
-        best = min(cut, key=_residual)
-        tried.remove(best)
-        tried.append(best)
-        best[0].iterate(iterations, log)
 
     @property
     def costs(self) -> list[Cost]:
@@ -422,6 +412,17 @@ class ShootingProblem(ABC):
             error=error,
             scale=scale,
         )
+
+
+def _resume(tried: list[tuple[Interior, str]], shared: list[Interior], iterations: int, log: Log) -> None:
+    """Continue the best search that used up its iterations, if none converged.
+    This search becomes the last one of the list `tried`. The searches `shared` had a part of the iterations only.
+    """
+    cut = [t for t in tried if t[0] in shared and t[0].status is Status.MAX_ITERATIONS]
+    if cut and iterations > 0 and tried[-1][0].status is not Status.CONVERGED:
+        best = min(cut, key=_residual)
+        tried[:] = [*(t for t in tried if t is not best), best]
+        best[0].iterate(iterations, log)
 
 
 def _residual(tried: tuple[Interior, str]) -> float:

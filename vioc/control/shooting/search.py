@@ -23,12 +23,14 @@ WIDEST = 0.1  # largest infeasibility of a trial of the filter, in units of stat
 PRICED = 0.03  # infeasibility of mispredicted residuals, over the root of twice their cost
 FAITHFUL = 2.0  # largest distance between a curve and the trajectory that follows it, over the step
 AGAIN = 4  # iterations after which trajectories are tried again after repeated rejection
-# If a full step without constraints keeps this fraction of the slope, as where the cost curves downward,
-# the step is doubled, up to the length LONGEST. A quadratic cost keeps half of the slope.
+# If a full step without constraints lowers the merit by this fraction of what its slope predicts, the step
+# is doubled, up to the length LONGEST. The fraction is half if the quadratic model is exact. It is larger
+# where the cost curves downward, or where the Hessian is shifted or damped.
 STRAIGHT, LONGEST = 0.75, 64.0
 SUFFICIENT = 1e-4  # fraction of the predicted decrease that a step must reach
 CORRECTIONS, CLOSER = 4, 0.5  # corrections of the first trial: number, largest ratio of successive excesses
 HARMLESS = 1e-10  # relative increase of the merit that rounding causes along sensitive motions
+FLOOR = 10.0  # changes of the merit up to FLOOR eps times its value are rounding
 LOST = Worth(np.nan, np.nan, np.nan)  # merit of a trial without steps, which merit and filter reject
 
 
@@ -64,10 +66,10 @@ class LineSearch:
         rounding = (HARMLESS if unseen else 10 * np.finfo(float).eps) * abs(worth.merit)
         length, of_multipliers = d.lengths
         size = float(np.abs(d.dx).max())
-        follow = self.stages.follows and (self._strayed < AGAIN or not self._strayed % AGAIN)
         gaps = it.point.open
         self.cut = False
         free = not (gaps or len(it.y))  # a trajectory without constraints: accept any rollout
+        follow = self.stages.follows and (free or self._strayed < AGAIN or not self._strayed % AGAIN)
         for trial in range(TRIALS):
             X, U = self.stages.moved(it.point, d.dx, d.du, length)
             stepped = it.s + length * d.s
@@ -80,7 +82,7 @@ class LineSearch:
                 follow = follow and not (gaps and point is None)  # shorter steps keep more of the defects
                 point = self.stages.at(X, U)
                 s, of_trial = self._judged(it, point, stepped)
-            if point is not None and free and not trial:
+            if point is not None and free and not trial and seen(d.slope, worth.merit):
                 point, of_trial, length = self._longer(it, d, point, worth, of_trial)
             if point is not None:
                 if of_trial.merit <= enough or self._passes(it, b, d, length, point, worth, of_trial, lin):
@@ -98,9 +100,9 @@ class LineSearch:
     def _longer(
         self, it: Iterate, d: NewtonDirection, point: Point, here: Worth, there: Worth
     ) -> tuple[Point, Worth, float]:
-        """Double the length of a full step while the merit falls almost linearly along it.
+        """Double the length of a full step while the merit falls almost linearly.
 
-        `here` and `there` are the merits of the iterate and of the trial `point` of a full step. Returns the
+        The length is at most `LONGEST`. `here` and `there` are the merits of the iterate and of the trial `point` of a full step. Returns the
         best trial, its merit and its step length.
         """
         length = 1.0
@@ -207,3 +209,8 @@ class LineSearch:
                 return None
             point = found
         return None
+
+
+def seen(slope: float, merit: float) -> bool:
+    """Return True if a predicted reduction of the merit exceeds the rounding error."""
+    return bool(-slope > FLOOR * np.finfo(float).eps * abs(merit))
