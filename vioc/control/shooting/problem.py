@@ -416,7 +416,8 @@ class ShootingProblem(ABC):
 
 def _resume(tried: list[tuple[Interior, str]], shared: list[Interior], iterations: int, log: Log) -> None:
     """Continue the best search that used up its iterations, if none converged.
-    This search becomes the last one of the list `tried`. The searches `shared` had a part of the iterations only.
+    This search becomes the last one of the list `tried`. The searches `shared` had a part of the iterations
+    only.
     """
     cut = [t for t in tried if t[0] in shared and t[0].status is Status.MAX_ITERATIONS]
     if cut and iterations > 0 and tried[-1][0].status is not Status.CONVERGED:

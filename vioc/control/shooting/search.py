@@ -102,8 +102,8 @@ class LineSearch:
     ) -> tuple[Point, Worth, float]:
         """Double the length of a full step while the merit falls almost linearly.
 
-        The length is at most `LONGEST`. `here` and `there` are the merits of the iterate and of the trial `point` of a full step. Returns the
-        best trial, its merit and its step length.
+        The length is at most `LONGEST`. `here` and `there` are the merits of the iterate and of the trial
+        `point` of a full step. Returns the best trial, its merit and its step length.
         """
         length = 1.0
         while length < LONGEST and here.merit - there.merit >= -STRAIGHT * length * d.slope:
