@@ -143,7 +143,7 @@ class Interior:
                     if self.warm:
                         it = self.now = self.level.begin_near(it, b)
                 self.error, of_level = self.level.errors(it, b)
-                if self.level.tolerance < self.error <= ROUNDED:
+                if self.at_rounding and self.level.tolerance < self.error <= ROUNDED:
                     it = self._with_adjoint(b)
                 if self.error <= self.level.tolerance and (small := self.level.scaled_up(it, b)):
                     it = self.now = small
@@ -166,7 +166,9 @@ class Interior:
         """Give the iterate the costates of the adjoint recursion if it is then an optimum.
         Return the iterate.
 
-        Otherwise the costates stay those of Newton's step, which the exact Hessian of the next step uses.
+        It is called after a step that predicted a reduction below rounding, when the rounding errors of the
+        Riccati recursion may be all that is left of the KKT residual. Otherwise the costates stay those of
+        Newton's step, which the exact Hessian of the next step uses.
         """
         adjoint = self.level.with_adjoint(self.now, b)
         error, _ = self.level.errors(adjoint, b)
