@@ -12,7 +12,7 @@ from vioc.control import Cost, Problem, Status, kkt, optimize, quadratic, straig
 from vioc.control.dmoc import PathConstraint
 
 # inside: trials of a search are made of numbers that no problem has to give
-from vioc.control.shooting.barrier import Interior
+from vioc.control.shooting.barrier import RELAPSES, Interior
 from vioc.control.shooting.level import Worth
 from vioc.control.shooting.problem import _resume
 from vioc.control.shooting.search import LineSearch
@@ -81,27 +81,24 @@ def test_residuals_that_are_off_pass_the_filter():
     assert not passes(search, 10.0, 11.0, lin)  # too far off
 
 
-def test_damping_that_is_needed_again_and_again_becomes_smaller():
-    """Full steps with damping and short ones without, in turns, as along a valley with stiff defects."""
+def test_damping_that_is_needed_again_and_again_ends_by_degrees():
+    """Whole steps with damping and short ones without, in turns, as along a valley with stiff gaps."""
     search = object.__new__(Interior)
-    search.damping, search.eased, search.lightest, search.crawled = 0.0, False, 1.0, 0
+    search.damping, search.eased, search.relapses = 0.0, False, 0
+    for turn in range(RELAPSES + 1):
+        search._damp(9)
+        assert search.damping == 1.0 and search.relapses == turn
+        if turn < RELAPSES:
+            search._damp(1)
+            assert search.damping == 0.0
     damping = []
-    for _ in range(4):
-        search._damp(9)
-        damping.append(search.damping)
-        search._damp(1)
-        assert search.damping == 0.0
-    assert damping == pytest.approx([1.0, 0.1, 0.01, 0.001])
-    search._damp(1)  # damping has not just ended any more
     for _ in range(3):
-        search._damp(9)
-    assert search.damping == pytest.approx(0.1)
-    search._damp(1)
-    search._damp(2)
-    assert search.damping == pytest.approx(1e-3)
-    search.crawled = 4  # this damping is too small
+        search._damp(1)
+        damping.append(search.damping)
+    assert damping == pytest.approx([0.1, 0.01, 0.0])
+    search._damp(2)  # nothing is eased any more
     search._damp(9)
-    assert search.damping == 1.0
+    assert search.relapses == RELAPSES
 
 
 def test_the_best_search_that_was_cut_continues_with_the_iterations_that_remain():

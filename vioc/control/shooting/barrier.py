@@ -32,10 +32,9 @@ FALLING = 0.25  # relative decrease of the merit above which Gauss-Newton steps 
 SHORT = 4  # trials above which input damping grows, also after a trial without a step; it falls after 1 or 2
 CRAWLS = 8  # consecutive short steps after which the search ends
 DAMPING = 1.0, 10.0, 1e8  # damping of inputs, over their mean weight: first, factor, largest
-# The smallest damping is DAMPING[0]. Each time that a step is short just after damping has ended, the
-# smallest damping falls by the factor, down to LIGHTEST. This avoids a cycle of full steps with damping and
-# short steps without it. After INSUFFICIENT short steps in a row, it is DAMPING[0] again.
-LIGHTEST, INSUFFICIENT = 1e-8, 4
+# After RELAPSES renewals of damping just after its end, damping is reduced below GENTLE before it ends. This
+# avoids a cycle of full steps with damping and short steps without it.
+RELAPSES, GENTLE = 3, 0.05
 ROUNDED = 1e-5  # KKT residual that is acceptable where changes of the merit are rounding
 AT_ROUNDING = 8  # full or refused steps in a row that predict a reduction below rounding and end a search
 # A subproblem with the smallest mu and delta is repeated with new multiplier estimates. The search ends
@@ -77,8 +76,8 @@ class Interior:
         KKT residual before the last accepted step.
     damping : float
         Damping of the inputs, in units of their mean weight.
-    eased, lightest : bool, float
-        Damping has just ended; the smallest damping, below which it ends.
+    eased, relapses : bool, int
+        Damping has just ended; number of renewals just after its end.
     begun : bool
         The scale of the cost is known. A search that continues keeps it.
     at_rounding : int
@@ -114,7 +113,7 @@ class Interior:
         y = np.zeros(len(point.rows)) if duals is None else duals.copy()
         self.now = Iterate(point, np.zeros_like(level.costates), y, s, *level.multipliers(s))
         self.damping, self.shift, self.promise = 0.0, 0.0, np.nan
-        self.eased, self.lightest = False, DAMPING[0]
+        self.eased, self.relapses = False, 0
         self.least, self.slow, self.before = CURVED[0], 0, np.inf
         self.pause, self.wait = int(not self.warm), 1
         self.falling = self.exact = False
@@ -234,7 +233,7 @@ class Interior:
             if self.exact:  # continue with a Gauss-Newton step
                 self.pause = self.wait
                 return None
-            self.damping, self.eased = max(first, factor**2 * self.damping), False
+            self.damping = max(first, factor**2 * self.damping)
             return Status.LINE_SEARCH if self.damping > most else None
         self.gains = self.newton.gains.copy()
         moved.foreseen = self.stages.foreseen(b, self.lin, d.dx, d.du, it.foreseen, min(length, 1.0))
@@ -264,14 +263,12 @@ class Interior:
         """
         first, factor, most = DAMPING
         if trials > SHORT:
-            if self.eased:
-                self.lightest = max(self.lightest / factor, LIGHTEST)
-            elif self.crawled >= INSUFFICIENT:
-                self.lightest = first
-            self.damping, self.eased = min(max(self.lightest, factor * self.damping), most), False
+            self.relapses += self.eased
+            self.damping, self.eased = min(max(first, factor * self.damping), most), False
         elif trials <= 2:
-            self.eased = 0 < self.damping <= self.lightest
-            self.damping = 0.0 if self.damping <= self.lightest else self.damping / factor
+            last = GENTLE if self.relapses >= RELAPSES else first
+            self.eased = 0 < self.damping <= last
+            self.damping = self.damping / factor if self.damping > last else 0.0
 
     def _less_shift(self, whole: bool) -> None:
         """Reduce the smallest shift of the exact Hessian if steps converge slowly.
