@@ -140,7 +140,7 @@ class Solved:
 
 
 class _Errors:
-    """Conversion of a map's derivatives from state errors to state components.
+    """Converter of a map's derivatives from state errors to state components.
     The map has derivatives with respect to state errors, in which a rotation has three components. The state
     has a quaternion with four components instead.
 

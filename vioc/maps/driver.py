@@ -75,7 +75,7 @@ class Course:
 
 
 class Driver:
-    """Computation of rollouts by a fast step solver.
+    """Rollout program that solves every step with a fast solver.
     If the fast solver fails in a step, slower and more robust solvers solve this step.
 
     Parameters

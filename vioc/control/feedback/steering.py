@@ -198,7 +198,7 @@ def steer_covariance(
 
 
 class _VarianceRows:
-    """Conversion of limits on standard deviations to limits on variances.
+    """Converter of limits on standard deviations to limits on variances.
 
     Each limit is scaled to unit variance, after the variance of the filter's error is subtracted.
     """

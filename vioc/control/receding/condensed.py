@@ -140,7 +140,7 @@ class CondensedSolver:
 
     def least(self, x0: np.ndarray) -> np.ndarray:
         """Return the smallest constraint violations for initial state x0.
-        They have the least sum of squares.
+        They are the violations with the least sum of squares.
 
         The constraints are those of `kept`. If they are infeasible, the violations are multipliers that prove
         it, (RH 11).

@@ -118,9 +118,10 @@ def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = Non
 def _weights(
     regulator: Regulator | SteadyRegulator, S: np.ndarray | None, onto: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the state weights Q and cross weights S of all steps.
-    Cross weights multiply products of state deviations and inputs. The matrices `onto` project state
-    deviations to those that the regulator feeds back; Q and S are weights of projected deviations.
+    """Return the weights Q and S of a quadratic cost, for all steps of the reference.
+    Q is the weight of state deviations, and S that of products of state deviations and inputs. The
+    regulator's Q, and the argument S (by default the regulator's S), are restricted by the projections `onto`
+    to the state deviations that the regulator feeds back. Other deviations have no weight.
     """
     f, Q = regulator.map, regulator.Q
     S = regulator.S if S is None else S

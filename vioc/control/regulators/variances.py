@@ -369,7 +369,7 @@ class Unreachable(Exception):
 
 
 class _Basis:
-    """Conversion of the multipliers of variance limits to one vector, and back.
+    """Converter of the multipliers of variance limits to one vector, and back.
     The vector begins with mu, the multipliers of limits on single variances. Then it has the coefficients of
     the symmetric matrix L, which is the multiplier of the limit on the final covariance.
     """

@@ -44,7 +44,7 @@ class StepBlocks:
 class AncestorPairs:
     """Evaluator of second derivatives of the discrete Lagrangian at all steps of a trajectory.
 
-    It also evaluates their directional derivatives.
+    It also evaluates directional derivatives of these second derivatives.
 
     Parameters
     ----------
@@ -88,8 +88,8 @@ class AncestorPairs:
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> StepBlocks:
         """Return directional derivatives of second derivatives of the discrete Lagrangian.
-        The second derivatives are those with respect to q_k and q_k+1 at N steps. They are differentiated as
-        functions of q and v, both (N, nq), along the direction (dq, dv).
+        The second derivatives with respect to q_k and q_k+1, at N steps, are functions of configurations q
+        and velocities v, both (N, nq). They are differentiated along the direction (dq, dv).
 
         They are directional derivatives of `blocks`. dq and dv are (N, nq).
         """
@@ -233,8 +233,11 @@ def _columns(
 
 
 def _weights(a: float, h: Any) -> tuple[Any, ...]:
-    """Return the coefficients of three wrenches of a link in D12, D11 and D22.
-    These are the second derivatives of the discrete Lagrangian with respect to q_k and q_k+1. The discrete
+    """Return coefficients that combine a link's wrenches F, y and z for second derivatives.
+    The second derivatives are those of the discrete Lagrangian: the mixed ones with respect to the
+    configurations q_k and q_k+1, above and below the diagonal, then those with respect to q_k twice and
+    q_k+1 twice. For each of the four, the first three coefficients give a wrench that is multiplied by the
+    rate of a joint's twist, and the last three a wrench that is multiplied by the twist itself. The discrete
     Lagrangian is the Lagrangian at the fraction `a` of a step, times the step's length h.
 
     A link's wrenches are F, y, z, and the derivatives D12, D11, D22 consist of K = Sd.y + S.z, C = Sd.F below

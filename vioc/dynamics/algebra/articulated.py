@@ -221,12 +221,13 @@ class ArticulatedInverse:
     # The factors pass between CasADi functions as one vector.
 
     def entries(self) -> list[Any]:
-        """List the symbolic (not constant) scalars of the factors that this solver stores."""
+        """List the symbolic (not constant) scalars in the stored factorization of K."""
         return [e for e in vec.leaves(_tree(self.factors)) if _varies(e)]
 
     def with_entries(self, values: Sequence[Any]) -> ArticulatedInverse:
-        """Return a copy of this solver with other values of its symbolic scalars.
-        The new scalars of the factors are `values`, in the order of `entries`.
+        """Return a copy of this solver, with new symbolic scalars in its factorization.
+        A solver stores the factorization of its matrix K as scalars. The scalars that the method `entries`
+        lists are replaced by `values`, in the same order; constant scalars are kept.
         """
         result, supply, tree = object.__new__(ArticulatedInverse), iter(values), _tree(self.factors)
         result.joints, result.n, result.tied = self.joints, self.n, self.tied
@@ -413,7 +414,7 @@ def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, shar
 @vec.inlined
 def _handed_down(place: Place, S: Twist, along: Wrench, inverse: Any, rest: Any, above: Twist):
     """Return one joint's unknown and its link's motion, by back substitution.
-    They are computed from the motion `above` of the parent link. A motion is a twist.
+    Both are computed from the motion `above` of the parent link. A motion is a twist.
     """
     V = twist_to_child(place, above)
     x = vec.minus(rest, vec.times(inverse, paired(V, along)))

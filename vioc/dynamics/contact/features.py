@@ -62,7 +62,7 @@ class _Stack:
 
 
 class Features:
-    """Search for the contact points of several pairs of polytopes.
+    """Finder of the contact points of several pairs of polytopes.
 
     Parameters
     ----------

@@ -43,8 +43,9 @@ class First:
 
 
 class Normals:
-    """Correction of rounding errors in the equations of the normal impulses of contacts.
-    These equations state that the gap rate s times the normal impulse gamma is the barrier parameter kappa.
+    """Corrector of residuals and Jacobians of contact equations for rounding errors.
+    The equation of a contact states that the gap rate s times the normal impulse gamma is the barrier
+    parameter kappa. The rounding of positions at the end of the step causes an error of s, which is removed.
 
     Parameters
     ----------
@@ -77,8 +78,8 @@ class Normals:
 
     def sharp(self, slopes: np.ndarray, unknowns: np.ndarray, kappa: float) -> np.ndarray:
         """Return more accurate Jacobians (N, n, n) of the residuals of N steps.
-        In each of the Jacobians `slopes`, the derivative of s gamma with respect to the normal impulse gamma,
-        where s is the gap rate, is replaced by kappa/gamma. This is its value at the solution; kappa is the
+        The Jacobians `slopes` contain the derivative of the product s gamma, gap rate times normal impulse,
+        with respect to gamma. It is replaced by kappa/gamma, its value at the solution. Here kappa is the
         barrier parameter.
         """
         exact, gamma = slopes.copy(), unknowns[:, self._rows]

@@ -51,8 +51,8 @@ def fall(length: float) -> float:
 
 class End:
     """Equations of the momentum balance at the start or at the end of a step, with contact.
-    They are functions of velocities V, constraint multipliers, contact variables y and further arguments
-    `given`.
+    The equations are functions of velocities V, constraint multipliers, variables y of contacts (such as gap
+    rates and normal impulses) and further arguments `given`.
 
     Attributes
     ----------
@@ -313,8 +313,8 @@ class InteriorPoint:
 
     def _follow(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
         """Solve the momentum balance for a decreasing sequence of barrier parameters.
-        Each solution is the initial guess for the next barrier parameter. If Newton's method fails from it, a
-        guess without contact impulses is tried.
+        Each solution is the initial guess for the next barrier parameter. If Newton's method fails from this
+        guess, guesses without contact impulses are tried.
         """
         natural, guess = self._natural, np.nan_to_num(problem.guess, posinf=0.0, neginf=0.0)
         moving = natural.length * np.abs(guess / natural.sizes).max(initial=0.0)
@@ -343,9 +343,9 @@ class InteriorPoint:
         resume: bool = False,
         floor: float | None = None,
     ) -> EndSolution:
-        """Iterate Newton's method from one initial guess to the final barrier parameter.
-        The argument `floor` replaces the final barrier parameter of the map; `bound` has normal impulses that
-        bound friction.
+        """Iterate Newton's method from one guess, and decrease the barrier parameter.
+        The barrier parameter ends at `floor`, by default the value of the map. If `bound` is given, it has
+        the normal impulses that limit friction.
         """
         floor = self._floor if floor is None else floor
         lag = 1.0 if bound is None else 0.0
@@ -384,8 +384,9 @@ class InteriorPoint:
 
 
 class _EndIteration:
-    """Newton iteration for one momentum balance of a step with contact.
-    Its unknowns are the velocities V, the constraint impulses and the contact variables y.
+    """Newton iteration for the momentum balance at the start or the end of a step.
+    The unknowns are the velocities V, the impulses of constraints, and the variables y of contacts, such as
+    gap rates and normal impulses.
 
     Parameters
     ----------
@@ -411,7 +412,8 @@ class _EndIteration:
 
     def left_of(self, V, lam, y) -> tuple[float, np.ndarray]:
         """Return the norm of all residuals, and the complementarity products, of an iterate.
-        For the norm, the residuals are expressed as speeds and divided by natural units; its unit is 1/s.
+        The norm is that of speeds: each residual is converted to a speed and divided by the natural unit of
+        its coordinate (a length or an angle). The unit of the norm is therefore 1/s.
         """
         E, given, dt = self._problem.end, self._problem.given, self._problem.dt
         goal = np.array([self._floor, self._lag])
@@ -435,7 +437,8 @@ class _EndIteration:
 
     def _fresh(self, V, lam, y, speed: float, kappa: float) -> np.ndarray:
         """Return initial values of the contact variables.
-        Their complementarity products are near the barrier parameter kappa.
+        With these values, complementarity products, such as gap rate times normal impulse, are near the
+        barrier parameter kappa.
         """
         E, given = self._problem.end, self._problem.given
         return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, self._lag]))[0][:, 0]

@@ -64,7 +64,7 @@ def _bounces(item: Inequality) -> bool:
 
 
 class Bounces(ContactSteps):
-    """Computation of steps whose contacts have restitution, and of the derivatives of these steps.
+    """Solver of steps whose contacts have restitution, which also computes their derivatives.
 
     Parameters
     ----------

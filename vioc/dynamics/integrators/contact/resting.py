@@ -101,7 +101,7 @@ class ContactSteps(ABC):
 
 
 class Resting(ContactSteps):
-    """Computation and differentiation of steps with contact, without restitution."""
+    """Solver and differentiator of steps with contact, without restitution."""
 
     smooth = True
 
