@@ -103,7 +103,7 @@ def test_a_search_that_ends_where_steps_end_to_exist_says_so():
 
 @pytest.mark.slow
 def test_searches_on_trajectories_whose_steps_fold_nearby_converge():
-    """The first ended after eight short steps in a row, when trials with defects followed those without any.
+    """The first ended after eight short steps in a row, where no step was longer than Newton's.
     The KKT residual of the second is 2e-9 with the costates of the Riccati recursion, at any iterate.
     """
     for number in (27, 11):

@@ -200,9 +200,9 @@ class Interior:
         2. `Newton.solve` eliminates slacks and constraints and solves the linear-quadratic subproblem. If
            bounds cut the step short just after mu has fallen, mu is raised in part and the step solved again
            (`Level.relents`).
-        3. `LineSearch.take` tries step lengths: a rollout under the gains of the subproblem, else (not from
-           a trajectory without constraints) the curve with its defects, until the merit or the filter accepts
-           one. If the first trial is refused, a second-order correction is tried.
+        3. `LineSearch.take` tries step lengths: a rollout under the gains of the subproblem, else the curve
+           with its defects, until the merit or the filter accepts one. If the first trial is refused, a
+           second-order correction is tried.
         4. A refused exact step makes Gauss-Newton steps follow, for `pause` iterations. A refused
            Gauss-Newton step raises the damping of the inputs; beyond the largest damping the search ends.
         5. An accepted step updates the multipliers, the predicted residuals of the cost, the smallest shift

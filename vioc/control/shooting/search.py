@@ -78,7 +78,7 @@ class LineSearch:
             point = self.stages.followed(X, U, self.newton.gains, near) if follow else None
             s, of_trial = self._judged(it, point, stepped)
             followed = point is not None and (free or of_trial.merit <= enough)
-            if not followed and not (free and follow):  # a search on trajectories stays on them
+            if not followed:
                 follow = follow and not (gaps and point is None)  # shorter steps keep more of the defects
                 point = self.stages.at(X, U)
                 s, of_trial = self._judged(it, point, stepped)
