@@ -82,7 +82,7 @@ class LineSearch:
                 follow = follow and not (gaps and point is None)  # shorter steps keep more of the defects
                 point = self.stages.at(X, U)
                 s, of_trial = self._judged(it, point, stepped)
-            if point is not None and free and not trial and seen(d.slope, worth.merit):
+            if point is not None and followed and free and not trial and seen(d.slope, worth.merit):
                 point, of_trial, length = self._longer(it, d, point, worth, of_trial)
             if point is not None:
                 if of_trial.merit <= enough or self._passes(it, b, d, length, point, worth, of_trial, lin):
