@@ -28,6 +28,8 @@ from vioc.maps.protocol import OneStepMap
 from vioc.runs.steps import same_steps
 
 LINE = "begun from a line between the ends"
+APPROACHES = 10  # Gauss-Newton steps towards the last state that has the least terminal cost
+FLAT = 1e-9  # singular values of the terminal cost's Hessian below this fraction of the largest count as 0
 FEW = 60  # fewer iterations are not divided among several searches
 
 
@@ -80,11 +82,11 @@ class Problem(ShootingProblem):
             limits in units of their scale.
         max_iterations : int
             Iteration limit of all searches together. A search that fails is followed by others, each with
-            half of the remaining iterations: from the rollout of the guess's inputs; without a guess, from a
-            line between the ends, if the last state is given; from IPOPT's solution of the map's own
-            equations (`dmoc.solve`), if start, duration and parameters are given and steps are equal, for
-            maps with contact first; with other regularizations of constraints and defects. With fewer than 60
-            iterations there is only one search.
+            half of the remaining iterations, or all if it is then near an optimum: from the rollout of the
+            guess's inputs; without a guess, from a line to the last state or to one with the least terminal
+            cost; from IPOPT's solution of the map's own equations (`dmoc.solve`), if start, duration and
+            parameters are given and steps are equal, for maps with contact first; with other regularizations
+            of constraints and defects. With fewer than 60 iterations there is only one search.
         softness : float, optional
             delta of (IP 3), the first regularization of constraints and defects, of a search that is then the
             only one. Strongly unstable motions, such as poles swung up over seconds, may need 1e-8 and a good
@@ -131,7 +133,7 @@ class Problem(ShootingProblem):
             rolled = stages.map.rollout(X[0], U, k0=self.k0, dt=stages.lengths, warn=False).x
         if not np.array_equal(rolled, X):  # outside of `trying`, so that the search may warn
             yield SearchStart(usual, rolled, U, None, "begun from the rollout of its inputs", False)
-        if self._held(X, U) and (end := self._end()) is not None:
+        if self._held(X, U) and (end := self._likely_end(stages, X[0])) is not None:
             line = self.unknowns.joined(
                 straight_line(X[0, : self.map.nx], end, self.steps, self.map), X[0, self.map.nx :]
             )
@@ -155,6 +157,26 @@ class Problem(ShootingProblem):
         if f.ndx != f.nx or not all(np.ndim(self.final.get(n, ())) == 0 for n in f.state_names):
             return None
         return np.array([float(self.final[n]) for n in f.state_names])
+
+    def _likely_end(self, stages: Stages, first: np.ndarray) -> np.ndarray | None:
+        """Return the last state of a line that serves as a guess, or None.
+        It is the prescribed last state. Without one, Gauss-Newton steps from the first state lead to a state
+        with a lower terminal cost; the result is None if there is no such state.
+        """
+        end = self._end()
+        if end is not None or self.final:
+            return end
+        f, size, reference = self.map, stages.of_states[: self.map.ndx], self.cost.reference_rows(self.steps)
+        x = first[: f.nx]
+        least, g, _, H = self.cost.end(x, f.theta, reference[-1])
+        for _ in range(APPROACHES):
+            step = -size * (np.linalg.pinv(H * np.outer(size, size), FLAT, hermitian=True) @ (size * g))
+            trial = f.retract(x, step)
+            value, g, _, H = self.cost.end(trial, f.theta, reference[-1])
+            if not value < least:
+                break
+            x, least, end = trial, value, trial
+        return end
 
     def _hint(self, begun: Collection[str], status: Status) -> str:
         """Return advice for the user after searches that found no optimum.

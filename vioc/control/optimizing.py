@@ -174,7 +174,7 @@ def optimize(
     checked(f, cost)
     steps = None if steps is None else as_count(steps, "steps")
     if unknown := next((name for name in options if name not in OPTIONS), None):
-        raise TypeError(f"optimize: unknown option {unknown!r}; {near_misses(unknown, OPTIONS)}")
+        raise TypeError(f"optimize: unknown option {unknown!r}; {near_misses(unknown, sorted(OPTIONS))}")
     asked = dict(bounds=bounds, constraints=constraints, final=final, multipliers=multipliers, dt=dt)
     asked |= dict(duration=duration, parameters=parameters, periodic=periodic)
     given = {name: value for name, value in (asked | options).items() if _says(name, value)}

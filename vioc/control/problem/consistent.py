@@ -1,14 +1,93 @@
-"""Consistency of a free initial state with holonomic constraints."""
+"""Consistency of states with holonomic constraints: of a free initial state, and of curves of states."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cached_property
 
 import casadi as ca
 import numpy as np
 
+from vioc.compile.evaluate import Evaluator
 from vioc.errors import ModelError
 from vioc.maps.protocol import OneStepMap
+
+CORRECTIONS, CONTRACTION = 8, 0.5  # largest number of corrections, largest ratio of successive ones
+ONTO = 1e-8  # corrections below this fraction of the sizes of states are not made
+REGULAR = 1e-12  # regularization where constraints depend on each other, for gradients of length 1
+
+
+class ConstraintProjection:
+    """Projection of states onto the holonomic constraints h(q) = 0 of a map.
+
+    Joint variables change by the smallest amount that satisfies the constraints, in units of the sizes of
+    states. Momenta stay, since the next step absorbs their components across the constraints. States between
+    consistent ones, such as those of a straight line or after a Newton step, violate the constraints. A step
+    from such a state closes the violation within its length, with velocities that the motion does not have.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    sizes : (nx,)
+        Typical magnitudes of states.
+    """
+
+    def __init__(self, f: OneStepMap, sizes: np.ndarray):
+        names = f.state_names
+        self._f, self._sizes = f, sizes
+        self._at = [j for j, name in enumerate(names) if f"p.{name}" in names and f.multiplier_names]
+
+    @cached_property
+    def _values(self) -> Evaluator | None:
+        """Values of the constraints and their derivatives; None if there are no constraints."""
+        h, s = ca.vertcat(ca.SX(0, 1), *constraint_values(self._f)[0]), self._f.symbols
+        slopes = ca.jacobian(h, s.x)[:, self._at]
+        return Evaluator(ca.Function("onto", [s.x, s.parameters], [h, slopes])) if slopes.nnz() else None
+
+    def __call__(self, X: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
+        """Return states with joint variables that give the constraints given values.
+        The shapes are (N, nx) for the states X, and (N, m) for the `values`; default 0.
+
+        A state stays as it is if its corrections do not contract, or if the first one is below the fraction
+        `ONTO` of the sizes.
+        """
+        if not self._at or self._values is None:
+            return X
+        X, moved, left, before = X.copy(), X.copy(), np.arange(len(X)), np.full(len(X), np.inf)
+        for _ in range(CORRECTIONS):
+            by = self._correction(moved[left], 0.0 if values is None else values[left])
+            size = np.linalg.norm(by, axis=1)
+            X[left[size <= ONTO]] = moved[left[size <= ONTO]]
+            go = (size > ONTO) & (size <= CONTRACTION * before[left])  # false for NaN
+            left = left[go]
+            before[left] = size[go]
+            moved[np.ix_(left, self._at)] += by[go] * self._sizes[self._at]
+            if not len(left):
+                break
+        return X
+
+    def predicted(self, X: np.ndarray, change: np.ndarray) -> np.ndarray | None:
+        """Predict the values of the constraints after a change of states.
+        They are linearized about the states X. Return None without constraints.
+        Shapes (N, nx), (N, nx) -> (N, m).
+        """
+        if not self._at or self._values is None:
+            return None
+        h, J = self._values(X, self._f.theta)
+        return np.asarray(h[..., 0] + np.einsum("kij,kj->ki", J, change[:, self._at]))
+
+    def _correction(self, X: np.ndarray, values: np.ndarray | float) -> np.ndarray:
+        """Return the smallest corrections that give the linearized constraints given values.
+        They are changes (N, joint variables), in units of the sizes.
+        """
+        assert self._values is not None
+        h, J = self._values(X, self._f.theta)
+        J = J * self._sizes[self._at]
+        length = np.linalg.norm(J, axis=2, keepdims=True)
+        length[length == 0] = 1.0  # a constraint that nothing moves
+        J, h = J / length, (h[..., 0] - values)[..., None] / length
+        square = J @ J.swapaxes(1, 2) + REGULAR * np.eye(J.shape[1])
+        return -np.asarray(J.swapaxes(1, 2) @ np.linalg.solve(square, h))[..., 0]
 
 
 def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[list[ca.SX], list[set[str]]]:

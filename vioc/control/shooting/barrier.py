@@ -40,6 +40,9 @@ AT_ROUNDING = 8  # full or refused steps in a row that predict a reduction below
 # A subproblem with the smallest mu and delta is repeated with new multiplier estimates. The search ends
 # after HOPELESS repetitions in a row without progress in feasibility.
 HOPELESS = 3
+# A search is near an optimum if a step predicts a smaller reduction than this fraction of the cost, and the
+# violation is below it in units of the sizes of states and scales of constraints
+NEARLY = 0.01
 
 
 class Interior:
@@ -160,6 +163,13 @@ class Interior:
                     return
         except StepError as error:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
+
+    @property
+    def near(self) -> bool:
+        """True if the iterate is nearly feasible and the last step predicted a small part of the cost."""
+        point = self.now.point
+        left = self.level.worth(point, self.now.s).left
+        return bool(left <= NEARLY and self.promise <= NEARLY * abs(point.cost))
 
     def _with_adjoint(self, b: StageBlocks) -> Iterate:
         """Give the iterate the costates of the adjoint recursion if it is then an optimum.

@@ -65,7 +65,7 @@ class SearchStart(NamedTuple):
     said : str
         Text about this start for the verdict; empty for the user's guess.
     whole : bool
-        Use all remaining iterations; else half of them.
+        Use all remaining iterations; else half of them, unless the search is then near an optimum.
     """
 
     soft: float
@@ -191,7 +191,6 @@ class ShootingProblem(ABC):
         interrupt = None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
             tried: list[tuple[Interior, str]] = []
-            shared: list[Interior] = []  # searches that had a part of the iterations only
             own_level = level_of(stages.map)
             try:
                 for start in order(stages, X, U, duals):
@@ -202,11 +201,11 @@ class ShootingProblem(ABC):
                     search, held = self._begun(level, start)
                     rows.check_start(search.now.point.curve)
                     tried.append((search, held or start.said))
-                    shared += [] if start.whole else [search]
                     search.iterate(left if start.whole else (left + 1) // 2, log)
+                    if search.status is Status.MAX_ITERATIONS and search.near:
+                        search.iterate(max_iterations - log.steps, log)
                     if search.status is Status.CONVERGED:
                         break
-                _resume(tried, shared, max_iterations - log.steps, log)
             except KeyboardInterrupt as stop:
                 if not tried:
                     raise
@@ -298,7 +297,7 @@ class ShootingProblem(ABC):
         """
         _, X, U, duals, said, _ = start
         try:
-            return Interior(level, X, U, duals, rolled=not said), ""
+            return Interior(level, level.stages.consistent(X), U, duals, rolled=not said), ""
         except OptimizationError as error:
             held = np.tile(X[0], (len(X), 1))
             if np.array_equal(held, X) and not U.any():
@@ -412,18 +411,6 @@ class ShootingProblem(ABC):
             error=error,
             scale=scale,
         )
-
-
-def _resume(tried: list[tuple[Interior, str]], shared: list[Interior], iterations: int, log: Log) -> None:
-    """Continue the best search that used up its iterations, if none converged.
-    This search becomes the last one of the list `tried`. The searches `shared` had a part of the iterations
-    only.
-    """
-    cut = [t for t in tried if t[0] in shared and t[0].status is Status.MAX_ITERATIONS]
-    if cut and iterations > 0 and tried[-1][0].status is not Status.CONVERGED:
-        best = min(cut, key=_residual)
-        tried[:] = [*(t for t in tried if t is not best), best]
-        best[0].iterate(iterations, log)
 
 
 def _residual(tried: tuple[Interior, str]) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from vioc.checks import finite
 from vioc.control.costs.cost import Bending, Cost, Foreseen
+from vioc.control.problem.consistent import ConstraintProjection
 from vioc.control.shooting.rows import ConstraintRows
 from vioc.control.stages.linear_quadratic import LinearQuadratic
 from vioc.errors import ConstraintError, OptimizationError, StepError, trying
@@ -130,6 +131,7 @@ class Stages:
         self.of_states: np.ndarray = of_states
         self.of_inputs: np.ndarray = of_inputs
         self.of_both = np.concatenate([self.of_states, self.of_inputs])
+        self._onto = ConstraintProjection(f, self.of_states)
         self.k0, self.lengths, self.t = k0, lengths, f.times(lengths, k0)
         even = len(lengths) > 0 and bool((lengths == lengths[0]).all())
         self.dt = float(lengths[0]) if even else lengths  # a scalar is faster to evaluate
@@ -208,9 +210,18 @@ class Stages:
         return replace(b, H=b.H + H * np.outer(of_z, of_z), H_end=H_end)
 
     def moved(self, point: Point, dx: np.ndarray, du: np.ndarray, length: float) -> Any:
-        """Return states and inputs after a step of a given length along a direction."""
-        dx, du = self.steps_of(dx, du)
-        return self.map.retract(point.curve.x, length * dx), point.curve.u + length * du
+        """Return states and inputs after a step of a given length along a direction.
+        Joint variables after the first state are corrected, so that the holonomic constraints change as their
+        derivatives predict: a step closes a violation h within its length, by velocities of h / dt.
+        """
+        now, change = point.curve.x, self.of_states * (length * dx)
+        X = self.map.retract(now, change)
+        X[1:] = self._onto(X[1:], self._onto.predicted(now[1:], change[1:]))
+        return X, point.curve.u + length * self.of_inputs * du
+
+    def consistent(self, X: np.ndarray) -> np.ndarray:
+        """Return states whose joint variables satisfy the holonomic constraints, after the first state."""
+        return np.concatenate([X[:1], self._onto(X[1:])])
 
     def steps_of(self, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Convert changes of states and inputs from scaled to the map's units."""
