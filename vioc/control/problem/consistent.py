@@ -1,4 +1,4 @@
-"""Consistency of states with holonomic constraints: of a free initial state, and of curves of states."""
+"""Consistency of initial states and curves with holonomic constraints."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ AT_ROUNDING = 8  # full or refused steps in a row that predict a reduction below
 HOPELESS = 3
 # A search is near an optimum if a step predicts a smaller reduction than this fraction of the cost, and the
 # violation is below it in units of the sizes of states and scales of constraints
-NEARLY = 0.01
+NEARLY = 0.05
 
 
 class Interior:

@@ -220,7 +220,9 @@ class Stages:
         return X, point.curve.u + length * self.of_inputs * du
 
     def consistent(self, X: np.ndarray) -> np.ndarray:
-        """Return states whose joint variables satisfy the holonomic constraints, after the first state."""
+        """Return states X with joint variables that satisfy the constraints.
+        The first state is not changed.
+        """
         return np.concatenate([X[:1], self._onto(X[1:])])
 
     def steps_of(self, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -201,6 +201,7 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
     """
     last, before = BranchRoot(equations.start, np.zeros(0), np.inf, 0.0), None
     stride, spent, infinite, near_pole = 1.0, 0, False, False
+    failed, good = np.inf, 0  # the last share without a root, and the number of roots found since
     n = len(equations.start)
     there = equations(equations.start, SHORTEST).matrix
     of_masses, sign = (orientation(a, equations.weights) for a in (there[:n, :n], there))
@@ -237,9 +238,12 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
             if share == 1.0:
                 return trial
             before, last, sign, there = last, trial, now, matrix
-            stride = 2 * stride
+            failed, good = (failed if share < failed else np.inf), good + 1
+            # one half of the way to the share that failed, then this share again from nearby
+            stride = 2 * stride if np.isinf(failed) else (failed - share) / (2 if good < 2 else 1)
         else:
             near_pole = near_pole or (equations.charted and same)
+            failed, good = share, 0
             stride = (share - last.share) / 2
             if stride < SHORTEST * max(last.share, SHORTEST):
                 given_up = near_pole and not turns_back(equations, last, 2 * stride, tolerance)
