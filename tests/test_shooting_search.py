@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import casadi as ca
 import numpy as np
 import pytest
-from support.dmoc_problems import four_bar
+from support.dmoc_problems import four_bar, hanging_load
 
 import vioc
 from vioc import Gravity, JointForce, System, coincident, rx, ry, tx, ty, tz
@@ -17,6 +17,7 @@ from vioc.control.problem.consistent import ONTO, ConstraintProjection
 from vioc.control.shooting.barrier import RELAPSES, Interior
 from vioc.control.shooting.level import Worth
 from vioc.control.shooting.search import LineSearch
+from vioc.maps.made.switched import SwitchedMap
 
 
 def test_corrections_go_on_while_they_help():
@@ -156,6 +157,68 @@ def test_the_projection_onto_constraints_does_not_depend_on_units():
         change = onto.predicted(X, np.array([0.0, 1e-3, 0.0, 0.0]) * X) / unit
         found.append(np.hstack([moved, given, change]))
     assert found[1] == pytest.approx(found[0], abs=1e-12)
+
+
+def test_the_prediction_of_constraints_is_of_second_order():
+    """The load hangs on a string from a trolley, whose position is a state without a momentum."""
+    f = hanging_load()
+    onto = ConstraintProjection(f, np.ones(f.nx))
+    x = f.state({"x": 0.3, "z": -0.9, "trolley": 0.1})
+    change = np.random.default_rng(0).standard_normal(f.nx)
+    away = []
+    for length in (1e-2, 1e-3):
+        trial = x + length * change
+        moved = onto(trial[None], onto.predicted(x[None], length * change[None]))
+        away.append(np.linalg.norm(moved - trial))
+        assert moved[0, f.state_names.index("trolley")] == trial[f.state_names.index("trolley")]
+    assert away[1] == pytest.approx(away[0] / 100, rel=0.2) and away[0] > 0
+
+
+def test_a_motion_whose_constraints_end_is_a_guess_without_defects():
+    """A ball on a rod flies from step 20 on; its states in flight do not satisfy the rod's constraint."""
+    parts = (
+        tx("x")[tz("z", name="ball", mass=1.0)],
+        tz(0, name="post"),
+        Gravity(0, 0, -9.8),
+        JointForce("x", "u"),
+    )
+    rod = vioc.StringConstraint("ball", "post", 1.0, name="rod")
+    held, free = (vioc.MidpointVI(System(*parts, *more), 0.02) for more in ((rod,), ()))
+    f, log = SwitchedMap((held, free), (20, 20)), []
+    run = f.rollout(f.state({"z": -1.0, "p.x": 3.0}), 0.1 * np.ones((40, 1)))
+    cost = Cost(f, 0.5 * ca.sumsqr(f.symbols.u))
+    optimize(f, cost, guess=run, method="shooting", monitor=log.append)
+    assert log[0].gap == 0
+
+
+@pytest.mark.parametrize(("power", "ends"), [(2, True), (1, False)])
+def test_a_line_to_the_least_terminal_cost_is_a_guess(power, ends):
+    """There is none at a goal where the derivative of the terminal cost is not defined. It looks inside,
+    since other searches come first."""
+    cart = System(tx("x", mass=1.0)[ry("a")[tz(0.5, mass=0.3)]], JointForce("x", "u"))
+    f = vioc.MidpointVI(cart, 0.05)
+    goal, s = np.array([1.0, 0.5, 0.0, 0.0]), f.symbols
+    distance = ca.norm_2(s.x - goal)
+    cost = Cost(f, 0.5 * ca.sumsqr(s.u), 50 * (ca.sumsqr(s.x - goal) if power == 2 else distance**2))
+    problem = Problem(f, cost, 20)
+    stages = problem.stages(0, 20, 0)
+    end = problem._likely_end(stages, np.zeros(4))
+    assert end == pytest.approx(goal, abs=1e-9) if ends else end is None
+
+
+def test_a_search_is_near_an_optimum_on_trajectories_that_change_the_cost_little():
+    def near(promise, cost, highest, gap=0.0):
+        search = object.__new__(Interior)
+        point = SimpleNamespace(cost=cost, open=gap > 0)
+        search.now = SimpleNamespace(point=point, s=None)
+        search.level = SimpleNamespace(worth=lambda *_: Worth(np.nan, np.nan, gap))
+        search.promise, search._highest = promise, highest
+        return search.near
+
+    assert near(0.01, 1.0, 10.0)
+    assert not near(0.1, 1.0, 10.0)  # far from the optimum
+    assert not near(0.01, 1e6, 1e6 + 0.1)  # a constant is added to the cost
+    assert not near(0.01, 1.0, 10.0, gap=0.01)  # not a trajectory
 
 
 @pytest.mark.parametrize("share", [1e-3, 1e-6, 1e-9])

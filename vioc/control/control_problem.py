@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_count, as_value
+from vioc.checks import as_count, as_value, finite
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import straight_line
 from vioc.control.dmoc.problem import solve
@@ -28,7 +28,7 @@ from vioc.maps.protocol import OneStepMap
 from vioc.runs.steps import same_steps
 
 LINE = "begun from a line between the ends"
-APPROACHES = 10  # Gauss-Newton steps towards the last state that has the least terminal cost
+APPROACHES = 10  # Gauss-Newton steps towards a last state with the least terminal cost
 FLAT = 1e-9  # singular values of the terminal cost's Hessian below this fraction of the largest count as 0
 FEW = 60  # fewer iterations are not divided among several searches
 
@@ -160,8 +160,9 @@ class Problem(ShootingProblem):
 
     def _likely_end(self, stages: Stages, first: np.ndarray) -> np.ndarray | None:
         """Return the last state of a line that serves as a guess, or None.
-        It is the prescribed last state. Without one, Gauss-Newton steps from the first state lead to a state
-        with a lower terminal cost; the result is None if there is no such state.
+        It is the prescribed last state. If nothing of the last state is prescribed, Gauss-Newton steps from
+        the first state lead to a state with a lower terminal cost. The result is None if they do not lower
+        it, or if derivatives are not finite.
         """
         end = self._end()
         if end is not None or self.final:
@@ -170,6 +171,8 @@ class Problem(ShootingProblem):
         x = first[: f.nx]
         least, g, _, H = self.cost.end(x, f.theta, reference[-1])
         for _ in range(APPROACHES):
+            if not finite(g, H):  # such as those of a distance at its goal, where no search could begin
+                return None
             step = -size * (np.linalg.pinv(H * np.outer(size, size), FLAT, hermitian=True) @ (size * g))
             trial = f.retract(x, step)
             value, g, _, H = self.cost.end(trial, f.theta, reference[-1])

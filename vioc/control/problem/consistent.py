@@ -10,9 +10,13 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.errors import ModelError
+from vioc.maps.made.around import MapAround
+from vioc.maps.made.switched import SwitchedMap
 from vioc.maps.protocol import OneStepMap
 
-CORRECTIONS, CONTRACTION = 8, 0.5  # largest number of corrections, largest ratio of successive ones
+# Largest number of corrections, and largest ratio of successive ones. The first one is at most one size of
+# the states: a larger one would lead to another way of assembling the loop.
+CORRECTIONS, CONTRACTION = 8, 0.5
 ONTO = 1e-8  # corrections below this fraction of the sizes of states are not made
 REGULAR = 1e-12  # regularization where constraints depend on each other, for gradients of length 1
 
@@ -22,8 +26,11 @@ class ConstraintProjection:
 
     Joint variables change by the smallest amount that satisfies the constraints, in units of the sizes of
     states. Momenta stay, since the next step absorbs their components across the constraints. States between
-    consistent ones, such as those of a straight line or after a Newton step, violate the constraints. A step
-    from such a state closes the violation within its length, with velocities that the motion does not have.
+    consistent ones, such as those of a straight line or after a Newton step, violate the constraints. A time
+    step from such a state ends at h = 0, so it adds velocities of about -h/dt that the motion does not have.
+
+    States stay as they are without constraints, and if the map's steps are those of several maps in turn
+    (`SwitchedMap`), which have different constraints.
 
     Parameters
     ----------
@@ -35,25 +42,27 @@ class ConstraintProjection:
     def __init__(self, f: OneStepMap, sizes: np.ndarray):
         names = f.state_names
         self._f, self._sizes = f, sizes
-        self._at = [j for j, name in enumerate(names) if f"p.{name}" in names and f.multiplier_names]
+        bound = f.multiplier_names and not _switches(f)
+        self._at = [j for j, name in enumerate(names) if bound and f"p.{name}" in names]
 
     @cached_property
     def _values(self) -> Evaluator | None:
-        """Values of the constraints and their derivatives; None if there are no constraints."""
+        """Values and derivatives of the constraints; None without constraints."""
         h, s = ca.vertcat(ca.SX(0, 1), *constraint_values(self._f)[0]), self._f.symbols
-        slopes = ca.jacobian(h, s.x)[:, self._at]
-        return Evaluator(ca.Function("onto", [s.x, s.parameters], [h, slopes])) if slopes.nnz() else None
+        slopes = ca.jacobian(h, s.x)
+        moves = slopes[:, self._at].nnz()
+        return Evaluator(ca.Function("onto", [s.x, s.parameters], [h, slopes])) if moves else None
 
     def __call__(self, X: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
         """Return states with joint variables that give the constraints given values.
         The shapes are (N, nx) for the states X, and (N, m) for the `values`; default 0.
 
-        A state stays as it is if its corrections do not contract, or if the first one is below the fraction
-        `ONTO` of the sizes.
+        A state stays as it is if its corrections do not contract or are too many, and if the first one is
+        below the fraction `ONTO` of the sizes. A constraint that no joint variable moves is disregarded.
         """
         if not self._at or self._values is None:
             return X
-        X, moved, left, before = X.copy(), X.copy(), np.arange(len(X)), np.full(len(X), np.inf)
+        X, moved, left, before = X.copy(), X.copy(), np.arange(len(X)), np.full(len(X), 1 / CONTRACTION)
         for _ in range(CORRECTIONS):
             by = self._correction(moved[left], 0.0 if values is None else values[left])
             size = np.linalg.norm(by, axis=1)
@@ -74,15 +83,15 @@ class ConstraintProjection:
         if not self._at or self._values is None:
             return None
         h, J = self._values(X, self._f.theta)
-        return np.asarray(h[..., 0] + np.einsum("kij,kj->ki", J, change[:, self._at]))
+        return np.asarray(h[..., 0] + np.einsum("kij,kj->ki", J, change))
 
     def _correction(self, X: np.ndarray, values: np.ndarray | float) -> np.ndarray:
-        """Return the smallest corrections that give the linearized constraints given values.
+        """Return the smallest corrections that give linearized constraints given values.
         They are changes (N, joint variables), in units of the sizes.
         """
         assert self._values is not None
         h, J = self._values(X, self._f.theta)
-        J = J * self._sizes[self._at]
+        J = J[:, :, self._at] * self._sizes[self._at]
         length = np.linalg.norm(J, axis=2, keepdims=True)
         length[length == 0] = 1.0  # a constraint that nothing moves
         J, h = J / length, (h[..., 0] - values)[..., None] / length
@@ -90,12 +99,18 @@ class ConstraintProjection:
         return -np.asarray(J.swapaxes(1, 2) @ np.linalg.solve(square, h))[..., 0]
 
 
+def _switches(f: OneStepMap) -> bool:
+    """Return True if the steps of a map are those of several maps in turn."""
+    return isinstance(f, SwitchedMap) or (isinstance(f, MapAround) and _switches(f.inner))
+
+
 def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[list[ca.SX], list[set[str]]]:
     """Return the holonomic constraints of a map as expressions.
     The names of the states and free parameters in each constraint are returned, too.
 
     The constraints are expressions h. Variables are states and free `parameters`. Both lists are empty
-    without constraints, and if errors are not differences of states.
+    if some multiplier belongs to no holonomic constraint, as those of contact, or if errors are not
+    differences of states.
     """
     if f.ndx != f.nx:
         return [], []

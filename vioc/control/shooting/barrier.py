@@ -40,8 +40,9 @@ AT_ROUNDING = 8  # full or refused steps in a row that predict a reduction below
 # A subproblem with the smallest mu and delta is repeated with new multiplier estimates. The search ends
 # after HOPELESS repetitions in a row without progress in feasibility.
 HOPELESS = 3
-# A search is near an optimum if a step predicts a smaller reduction than this fraction of the cost, and the
-# violation is below it in units of the sizes of states and scales of constraints
+# A search is near an optimum if a step from a trajectory predicts a smaller reduction than this fraction of
+# the cost and of the reduction so far, and constraints are violated by less than this fraction of their
+# scales
 NEARLY = 0.05
 
 
@@ -122,6 +123,7 @@ class Interior:
         self.falling = self.exact = False
         self.at_rounding = self.crawled = 0
         self.begun = False
+        self._highest = -np.inf  # largest cost of a trajectory of this search
         self.status: Status | None = None
         self.note, self.error = "", np.inf
         self.gains = np.zeros_like(self.newton.gains)
@@ -136,6 +138,7 @@ class Interior:
         try:
             for i in range(max_iterations + 1):
                 it = self.now
+                self._highest = max(self._highest, -np.inf if it.point.open else it.point.cost)
                 self.lin = self.stages.map.derivatives.linearize(it.point.steps)
                 try_exact = self.pause <= 0 and not self.falling
                 b = self.stages.blocks(it.point, self.lin, try_exact, it.foreseen)
@@ -166,10 +169,15 @@ class Interior:
 
     @property
     def near(self) -> bool:
-        """True if the iterate is nearly feasible and the last step predicted a small part of the cost."""
-        point = self.now.point
-        left = self.level.worth(point, self.now.s).left
-        return bool(left <= NEARLY and self.promise <= NEARLY * abs(point.cost))
+        """True if the iterate seems to be near an optimum.
+        It is then a trajectory that nearly satisfies the constraints, and the last step predicted that the
+        cost falls by a small fraction.
+        """
+        it = self.now
+        small = NEARLY * min(abs(it.point.cost), self._highest - it.point.cost)
+        return bool(
+            not it.point.open and self.level.worth(it.point, it.s).left <= NEARLY and self.promise <= small
+        )
 
     def _with_adjoint(self, b: StageBlocks) -> Iterate:
         """Give the iterate the costates of the adjoint recursion if it is then an optimum.

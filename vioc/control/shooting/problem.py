@@ -202,7 +202,7 @@ class ShootingProblem(ABC):
                     rows.check_start(search.now.point.curve)
                     tried.append((search, held or start.said))
                     search.iterate(left if start.whole else (left + 1) // 2, log)
-                    if search.status is Status.MAX_ITERATIONS and search.near:
+                    if search.status is Status.MAX_ITERATIONS and search.near and not start.whole:
                         search.iterate(max_iterations - log.steps, log)
                     if search.status is Status.CONVERGED:
                         break

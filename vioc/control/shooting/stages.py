@@ -212,7 +212,7 @@ class Stages:
     def moved(self, point: Point, dx: np.ndarray, du: np.ndarray, length: float) -> Any:
         """Return states and inputs after a step of a given length along a direction.
         Joint variables after the first state are corrected, so that the holonomic constraints change as their
-        derivatives predict: a step closes a violation h within its length, by velocities of h / dt.
+        derivatives predict (`ConstraintProjection`).
         """
         now, change = point.curve.x, self.of_states * (length * dx)
         X = self.map.retract(now, change)

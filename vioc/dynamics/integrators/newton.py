@@ -239,7 +239,7 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
                 return trial
             before, last, sign, there = last, trial, now, matrix
             failed, good = (failed if share < failed else np.inf), good + 1
-            # one half of the way to the share that failed, then this share again from nearby
+            # first half of the way to the share that failed; after two roots, this share again
             stride = 2 * stride if np.isinf(failed) else (failed - share) / (2 if good < 2 else 1)
         else:
             near_pole = near_pole or (equations.charted and same)
