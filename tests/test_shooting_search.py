@@ -197,9 +197,9 @@ def test_a_line_to_the_least_terminal_cost_is_a_guess(power, ends):
     since other searches come first."""
     cart = System(tx("x", mass=1.0)[ry("a")[tz(0.5, mass=0.3)]], JointForce("x", "u"))
     f = vioc.MidpointVI(cart, 0.05)
-    goal, s = np.array([1.0, 0.5, 0.0, 0.0]), f.symbols
-    distance = ca.norm_2(s.x - goal)
-    cost = Cost(f, 0.5 * ca.sumsqr(s.u), 50 * (ca.sumsqr(s.x - goal) if power == 2 else distance**2))
+    goal, s = np.array([1.0, 1.0, 0.0, 0.0]), f.symbols
+    distance = 2 * ca.norm_2(s.x - goal)
+    cost = Cost(f, 0.5 * ca.sumsqr(s.u), 0.5 * (ca.sumsqr(s.x - goal) if power == 2 else distance**2))
     problem = Problem(f, cost, 20)
     stages = problem.stages(0, 20, 0)
     end = problem._likely_end(stages, np.zeros(4))
