@@ -81,7 +81,7 @@ def test_steps_near_a_dead_point_are_not_all_an_eighth():
     """A loop whose first trials have no steps without all means; no search ended in 300 iterations."""
     found = judged(random_task(213).task, optimum)
     assert found.converged and found.kkt.residual < 1e-8
-    assert found.iterations <= 100
+    assert found.iterations <= 150
 
 
 def test_inputs_are_damped_more_where_trials_have_no_steps():
