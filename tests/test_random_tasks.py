@@ -5,7 +5,8 @@ import pytest
 
 from studies.random_tasks import random_task
 from studies.tasks import optimum
-from vioc.control import kkt
+from studies.two_starts_family import task as posture_task
+from vioc.control import kkt, optimize
 
 # inside: iterations that a task takes are counted where they are made
 from vioc.control.shooting.barrier import Interior
@@ -28,31 +29,42 @@ def test_the_rollout_keeps_all_limits(index):
     assert moved.feasibility > 1e-3
 
 
+def search_of_a_loop():
+    task = posture_task(21)
+    return task, {}, optimize(task.map, task.cost, x0=task.x0, steps=task.steps)
+
+
+def search_of_a_string():
+    task = random_task(167).task
+    return task, task.limits, optimum(task)
+
+
 @pytest.mark.filterwarnings("ignore::vioc.errors.ChartWarning", "ignore::vioc.errors.SlackWarning")
 @pytest.mark.parametrize(
-    ("index", "way"),
+    ("search", "way"),
     [
-        (61, "begun from the rollout of its inputs"),
-        pytest.param(167, "begun from IPOPT's optimum", marks=pytest.mark.slow),
+        (search_of_a_loop, "begun from the rollout of its inputs"),
+        pytest.param(search_of_a_string, "begun from IPOPT's optimum", marks=pytest.mark.slow),
     ],
 )
-def test_where_a_search_ends_nowhere_another_start_leads_on(index, way, monkeypatch):
-    task, tried, iterate = random_task(index).task, [], Interior.iterate
+def test_where_a_search_ends_nowhere_another_start_leads_on(search, way, monkeypatch):
+    tried, iterate = [], Interior.iterate
 
     def iterating(search, *args):
         tried.append(is_tried())
         iterate(search, *args)
 
     monkeypatch.setattr(Interior, "iterate", iterating)
-    best = optimum(task)
+    task, limits, best = search()
     assert len(tried) > 1 and not any(tried)  # no search is a trial of what made its start
     assert best.converged and way in best.message
-    found = kkt(task.map, task.cost, best.trajectory, best.multipliers, **task.limits)
+    found = kkt(task.map, task.cost, best.trajectory, best.multipliers, **limits)
     assert found.residual <= 1e-8
 
 
-@pytest.mark.filterwarnings("ignore::vioc.errors.ChartWarning", "ignore::vioc.errors.SlackWarning")
 def test_a_search_that_crawls_ends():
-    """Strings whose steps have no solution a little beyond the iterates: all of 300 iterations were short."""
-    few = optimum(random_task(61).task, max_iterations=59)  # one search alone
+    """A loop whose steps have no solution a little beyond the iterates."""
+    task = posture_task(27)
+    start = dict(x0=task.x0, steps=task.steps, max_iterations=59)  # one search alone
+    few = optimize(task.map, task.cost, raise_on_failure=False, **start)
     assert few.status == "no_progress" and "only short steps" in few.message and few.iterations < 59
