@@ -140,6 +140,22 @@ def test_states_of_a_guess_and_of_steps_satisfy_the_constraints(crank):
         assert cost.value(run) == pytest.approx(best.cost, rel=1e-9)
 
 
+def test_a_free_start_of_a_loop_with_contacts_satisfies_the_constraints_of_the_loop():
+    """A four-bar has a stop at its crank. The guess starts elsewhere, at a consistent configuration."""
+    loop, start = four_bar()
+    parts = *loop.system.frames, *loop.system.potentials, *loop.system.forces, *loop.system.constraints
+    stop = vioc.JointLimits("crank", -1.0, 4.0, name="stop")
+    f = vioc.ContactVI(System(*parts, stop), loop.dt)
+    guess = np.tile(f.initial_state(start), (21, 1)), np.zeros((20, 1))
+    cost = quadratic(f, Q={"crank": 1.0}, R=0.01)
+    best = optimize(f, cost, guess, initial={"crank": 0.1, "p.crank": 0.0}, method="shooting")
+    run = best.trajectory
+    assert best.converged and run["crank"][0] == pytest.approx(0.1)
+    for name in loop.multiplier_names:
+        assert abs(run[f"h.{name}"][0]) < 1e-9
+    assert f.rollout(run.x[0], run.u).x == pytest.approx(run.x, abs=1e-12)
+
+
 def test_the_projection_onto_constraints_does_not_depend_on_units():
     """The tip of a hinged link on a slider stays at x = 1 m. It looks inside, at single states."""
     found = []

@@ -93,6 +93,14 @@ def test_inputs_are_damped_more_where_trials_have_no_steps():
     assert kkt(task.map, task.cost, found.trajectory).residual < 1e-8
 
 
+def test_multiplier_estimates_are_renewed_where_defects_stall():
+    """Defects of this loop stay the same for 150 iterations of a subproblem, unless its estimates change."""
+    task = posture_task(21)
+    found = optimize(task.map, task.cost, x0=task.x0, steps=task.steps)
+    assert found.converged and found.iterations <= 150
+    assert kkt(task.map, task.cost, found.trajectory).residual < 1e-8
+
+
 @pytest.mark.slow
 def test_a_search_that_ends_where_steps_end_to_exist_says_so():
     """Steps of this loop fold beside the motions that cost less."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.control.dmoc.phase import Phase
-from vioc.control.problem.consistent import constraint_values
+from vioc.control.problem.consistent import holonomic_constraints
 from vioc.control.problem.sizes import Sizes, power
 from vioc.maps.derivatives import Steps
 from vioc.runs.given import inputs_of, trajectory_of
@@ -62,10 +62,10 @@ def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) ->
     0. Steps last `length`. If Newton's iteration does not converge, a state keeps its last iterate.
     """
     f = phase.map
-    h, _ = constraint_values(f) if phase.unknowns else ([], [])
-    if not h:
+    constraints = holonomic_constraints(f) if phase.unknowns else []
+    if not constraints:
         return X
-    value = ca.vertcat(*h)
+    value = ca.vertcat(*(c.value for c in constraints))
     J = ca.jacobian(value, f.symbols.x)
     evaluate = ca.Function("h", [f.symbols.x, f.symbols.parameters], [value, J], {"cse": True})
     theta = list(f.parameters.values())

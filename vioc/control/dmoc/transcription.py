@@ -16,7 +16,7 @@ from vioc.control.dmoc.layout import Given, PhaseLayout
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.separable import FunctionBlock, SeparableProgram
 from vioc.control.dmoc.stencil import SampleSymbols, Stencil
-from vioc.control.problem.consistent import constraint_values, loose_start
+from vioc.control.problem.consistent import holonomic_constraints, loose_start
 from vioc.control.problem.limits import PathConstraint
 
 GAP, REST = 0, 1
@@ -458,11 +458,11 @@ class Transcription:
         h are the holonomic constraints, and the equations belong to the last step.
         """
         phase = self.phases[i]
-        _, depends = constraint_values(phase.map) if phase.unknowns else ([], [])
+        constraints = holonomic_constraints(phase.map) if phase.unknowns else []
         given = {n for n, fixed in zip(phase.map.state_names, phase.fixed_end, strict=True) if fixed}
         names = self.step_names[i]
-        settled = [c for c, d in zip(phase.map.multiplier_names, depends, strict=False) if d and d <= given]
-        return [names.index(f"h.{c}") for c in settled if f"h.{c}" in names]
+        settled = [f"h.{c.name}" for c in constraints if c.states and c.states <= given]
+        return [names.index(row) for row in settled if row in names]
 
     def _consistent_start(self, i: int, linked: frozenset[str]) -> None:
         """Add the holonomic constraints on a partly free initial state.

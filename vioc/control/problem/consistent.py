@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cached_property
+from typing import NamedTuple
 
 import casadi as ca
 import numpy as np
@@ -48,7 +49,7 @@ class ConstraintProjection:
     @cached_property
     def _values(self) -> Evaluator | None:
         """Values and derivatives of the constraints; None without constraints."""
-        h, s = ca.vertcat(ca.SX(0, 1), *constraint_values(self._f)[0]), self._f.symbols
+        h, s = ca.vertcat(ca.SX(0, 1), *(c.value for c in holonomic_constraints(self._f))), self._f.symbols
         slopes = ca.jacobian(h, s.x)
         moves = slopes[:, self._at].nnz()
         return Evaluator(ca.Function("onto", [s.x, s.parameters], [h, slopes])) if moves else None
@@ -104,25 +105,37 @@ def _switches(f: OneStepMap) -> bool:
     return isinstance(f, SwitchedMap) or (isinstance(f, MapAround) and _switches(f.inner))
 
 
-def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[list[ca.SX], list[set[str]]]:
-    """Return the holonomic constraints of a map as expressions.
-    The names of the states and free parameters in each constraint are returned, too.
+class HolonomicConstraint(NamedTuple):
+    """Holonomic constraint of a map, with its value h as an expression.
 
-    The constraints are expressions h. Variables are states and free `parameters`. Both lists are empty
-    if some multiplier belongs to no holonomic constraint, as those of contact, or if errors are not
-    differences of states.
+    `states` are the names of the states and free parameters on which h depends.
+    """
+
+    name: str
+    value: ca.SX
+    states: set[str]
+
+
+def holonomic_constraints(f: OneStepMap, parameters: Collection[str] = ()) -> list[HolonomicConstraint]:
+    """Return the holonomic constraints of a map.
+
+    Multipliers of contacts and of constraints on velocities belong to no holonomic constraint. The list is
+    also empty if errors are not differences of states. `parameters` are the free ones.
     """
     if f.ndx != f.nx:
-        return [], []
-    try:
-        h = [f.quantity(f"h.{name}") for name in f.multiplier_names]
-    except ModelError:
-        return [], []
+        return []
     names = [*f.state_names, *f.parameters]
     by = ca.vertcat(f.symbols.x, f.symbols.parameters)
-    pattern = [np.array(ca.DM(ca.jacobian_sparsity(e, by), 1)).ravel() > 0 for e in h]
     fixed = {*f.parameters} - {*parameters}
-    return h, [{names[j] for j in np.flatnonzero(p)} - fixed for p in pattern]
+    found = []
+    for name in f.multiplier_names:
+        try:
+            h = f.quantity(f"h.{name}")
+        except ModelError:
+            continue
+        pattern = np.array(ca.DM(ca.jacobian_sparsity(h, by), 1)).ravel() > 0
+        found.append(HolonomicConstraint(name, h, {names[j] for j in np.flatnonzero(pattern)} - fixed))
+    return found
 
 
 def across_constraints(f: OneStepMap) -> list[str]:
@@ -130,8 +143,7 @@ def across_constraints(f: OneStepMap) -> list[str]:
     A variable is constrained if a holonomic constraint depends on it. The component of the momentum along the
     gradient of the constraint has no effect on the motion.
     """
-    _, depends = constraint_values(f)
-    bound = {f"p.{name}" for names in depends for name in names}
+    bound = {f"p.{name}" for constraint in holonomic_constraints(f) for name in constraint.states}
     return [name for name in f.state_names if name in bound]
 
 
@@ -158,9 +170,8 @@ def loose_start(
     linked, before : set of str
         States that continue an earlier motion, and the constraints of that motion.
     """
-    h, depends = constraint_values(f, parameters)
     x, found = f.symbols.x, {}
-    for name, value, states in zip(f.multiplier_names, h, depends, strict=False):
+    for name, value, states in holonomic_constraints(f, parameters):
         carried = name in before and states <= linked
         if not (states <= given or carried):
             found[f"initial h.{name}"] = value

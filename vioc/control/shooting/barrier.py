@@ -40,6 +40,9 @@ AT_ROUNDING = 8  # full or refused steps in a row that predict a reduction below
 # A subproblem with the smallest mu and delta is repeated with new multiplier estimates. The search ends
 # after HOPELESS repetitions in a row without progress in feasibility.
 HOPELESS = 3
+# Multiplier estimates are renewed if a curve keeps its violation, up to this ratio, for so many accepted
+# steps, and the last step has at least this length
+STALLED = 0.9, 15, 0.5
 # A search is near an optimum if a step from a trajectory predicts a smaller reduction than this fraction of
 # the cost and of the reduction so far, and constraints are violated by less than this fraction of their
 # scales
@@ -89,6 +92,8 @@ class Interior:
         more, or the next subproblem, resets the count; a shorter step does not change it.
     crawled : int
         Consecutive short steps.
+    stalled, violation : int, float
+        Accepted steps that have kept the violation of a curve, and its value before them.
     promise : float
         Predicted reduction of the last accepted step, in units of the cost.
 
@@ -121,7 +126,8 @@ class Interior:
         self.least, self.slow, self.before = CURVED[0], 0, np.inf
         self.pause, self.wait = int(not self.warm), 1
         self.falling = self.exact = False
-        self.at_rounding = self.crawled = 0
+        self.at_rounding = self.crawled = self.stalled = 0
+        self.violation = np.inf
         self.begun = False
         self._highest = -np.inf  # largest cost of a trajectory of this search
         self.status: Status | None = None
@@ -207,7 +213,8 @@ class Interior:
             self.search.forget()
             if not level.next(self.now):
                 return level.stuck < HOPELESS
-            self.at_rounding, error = 0, level.errors(self.now, b)[1]
+            self.at_rounding = self.stalled = 0
+            error = level.errors(self.now, b)[1]
         return True
 
     def _advance(self, b: StageBlocks, try_exact: bool, log: Log) -> Status | None:
@@ -223,8 +230,9 @@ class Interior:
            second-order correction is tried.
         4. A refused exact step makes Gauss-Newton steps follow, for `pause` iterations. A refused
            Gauss-Newton step raises the damping of the inputs; beyond the largest damping the search ends.
-        5. An accepted step updates the multipliers, the predicted residuals of the cost, the smallest shift
-           and the damping. It ends the search at rounding, or after `CRAWLS` short steps in a row.
+        5. An accepted step updates the multipliers, the predicted residuals of the cost, the smallest shift,
+           the damping and, if the violation has stalled, the multiplier estimates. It ends the search at
+           rounding, or after `CRAWLS` short steps in a row.
 
         The iterate stays where it is if no step is accepted.
         """
@@ -272,7 +280,25 @@ class Interior:
                 self.note = f"the search makes only short steps: {lost}: {self.stages.trouble}"
             return Status.NO_PROGRESS
         self._damp(trials)
+        self._renew_estimates(length)
         return None
+
+    def _renew_estimates(self, length: float) -> None:
+        """Renew the multiplier estimates if the violation of a curve has stalled.
+
+        The minimum of the subproblem has defects delta (p - p^e), where p - p^e is the error of the
+        multiplier estimates. Steps at such defects improve the curve, but the violation falls only with new
+        estimates.
+        """
+        ratio, steps, full = STALLED
+        left = self.level.worth(self.now.point, self.now.s).left
+        kept = self.now.point.open and ratio * left <= self.violation <= left / ratio
+        self.stalled = self.stalled + 1 if kept else 0
+        self.violation = self.violation if kept else left
+        if self.stalled >= steps and length >= full:
+            self.search.forget()
+            self.level.renew(self.now)
+            self.at_rounding = self.stalled = 0
 
     def _damp(self, trials: int) -> None:
         """Adapt the damping of inputs to the number of trials of a line search.

@@ -529,25 +529,34 @@ class Level:
     def _last_mu(self) -> float:
         return self.tolerance * self.share / 10
 
+    def renew(self, it: Iterate) -> bool:
+        """Update the multiplier estimates and delta. Return True if delta fell.
+
+        The estimates become the multipliers of the iterate. delta falls if the estimates alone did not reduce
+        the violation fast.
+        """
+        stiffer, smallest = STIFFER
+        before, self.left = self.left, self.worth(it.point, it.s).left
+        self.estimate[:], self.costates[:] = it.y, it.p
+        if self.left <= max(self.tolerance, FAST * before) or self.soft <= smallest:
+            return False
+        self.soft = max(self.soft / stiffer, smallest)
+        return True
+
     def next(self, it: Iterate) -> bool:
         """Update multiplier estimates, barrier parameter and regularization.
         Return True if the next barrier subproblem begins, and False if the same one is repeated with new
         estimates.
 
-        The estimates always become the multipliers of the iterate. delta falls if the estimates alone did not
-        reduce the violation fast. The same subproblem is repeated if delta stays and mu falls by less than
-        ten times, because of the tolerance or of the remaining violation. `stuck` counts the repetitions
-        without progress.
+        The same subproblem is repeated if delta stays and mu falls by less than ten times, because of the
+        tolerance or of the remaining violation. `stuck` counts the repetitions without progress.
         """
-        (least, power), (stiffer, smallest), before, mu = NEXT, STIFFER, self.left, self.mu
-        self.estimate[:], self.costates[:] = it.y, it.p
-        self.left = self.worth(it.point, it.s).left
+        (least, power), before, mu = NEXT, self.left, self.mu
+        stiffer = self.renew(it)
         self.mu = max(self._last_mu, min(least * mu, mu**power), min(mu, AHEAD * self.left))
         self._fell_from = mu
-        closing, fast = (self.left <= max(self.tolerance, share * before) for share in (CLOSING, FAST))
-        if not fast and self.soft > smallest:
-            self.soft = max(self.soft / stiffer, smallest)
-        elif self.mu > least * mu:
+        if not stiffer and self.mu > least * mu:
+            closing = self.left <= max(self.tolerance, CLOSING * before)
             self.stuck = 0 if closing or self.left <= FEASIBLE else self.stuck + 1
             return False
         return True
