@@ -156,6 +156,20 @@ def test_a_free_start_of_a_loop_with_contacts_satisfies_the_constraints_of_the_l
     assert f.rollout(run.x[0], run.u).x == pytest.approx(run.x, abs=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::vioc.errors.SlackWarning")  # the contact closes at a distance
+def test_a_free_start_in_the_air_is_not_held_by_the_contact_of_a_later_phase():
+    """A mass flies for ten steps and then stands; it starts at a free height that the cost prefers."""
+    mass = tx("x")[tz("z", name="ball", mass=1.0)]
+    toe = vioc.Contact.point("ball", name="toe", friction=0.5)
+    system = System(mass, Gravity(0, 0, -9.81), toe, JointForce("z", "fz"), JointForce("x", "fx"))
+    flight = vioc.ContactVI(system, 0.02)
+    for first in (flight, vioc.ModeVI(system, 0.02)):
+        f = SwitchedMap([first, vioc.ModeVI(system, 0.02, "toe")], [10, 10])
+        cost, x0 = quadratic(f, goal={"z": 0.5}, Q={"z": 1.0}, R=0.01), first.initial_state(z=0.5)
+        best = optimize(f, cost, initial={"x": 0.0, "p.x": 0.0}, x0=x0, steps=20, method="shooting")
+        assert best.converged and best.trajectory["z"][0] > 0.3, best
+
+
 def test_the_projection_onto_constraints_does_not_depend_on_units():
     """The tip of a hinged link on a slider stays at x = 1 m. It looks inside, at single states."""
     found = []

@@ -461,7 +461,7 @@ class Transcription:
         constraints = holonomic_constraints(phase.map) if phase.unknowns else []
         given = {n for n, fixed in zip(phase.map.state_names, phase.fixed_end, strict=True) if fixed}
         names = self.step_names[i]
-        settled = [f"h.{c.name}" for c in constraints if c.states and c.states <= given]
+        settled = [f"h.{c.name}" for c in constraints if c.states <= given]
         return [names.index(row) for row in settled if row in names]
 
     def _consistent_start(self, i: int, linked: frozenset[str]) -> None:
@@ -474,7 +474,8 @@ class Transcription:
         f = phase.map
         given = {n for n, fixed in zip(f.state_names, phase.fixed_start, strict=True) if fixed}
         given |= {f.state_names[j] for j in phase.shifts}
-        before = frozenset(self.phases[i - 1].map.multiplier_names) if i or linked else frozenset()
+        carried = holonomic_constraints(self.phases[i - 1].map) if i or linked else []
+        before = frozenset(c.name for c in carried)
         rows = loose_start(f, given, linked=linked, before=before) if phase.unknowns else {}
         if rows:
             e = ca.Function("start", [f.symbols.x, f.symbols.parameters], [ca.vertcat(*rows.values())])

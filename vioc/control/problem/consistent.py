@@ -10,7 +10,6 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
-from vioc.errors import ModelError
 from vioc.maps.made.around import MapAround
 from vioc.maps.made.switched import SwitchedMap
 from vioc.maps.protocol import OneStepMap
@@ -117,25 +116,31 @@ class HolonomicConstraint(NamedTuple):
 
 
 def holonomic_constraints(f: OneStepMap, parameters: Collection[str] = ()) -> list[HolonomicConstraint]:
-    """Return the holonomic constraints of a map.
+    """Return the holonomic constraints h = 0 of a map.
 
-    Multipliers of contacts and of constraints on velocities belong to no holonomic constraint. The list is
-    also empty if errors are not differences of states. `parameters` are the free ones.
+    Multipliers of contacts that may open, of friction and of constraints on velocities belong to no holonomic
+    constraint. The list is also empty if errors are not differences of states. `parameters` are the free
+    ones. A map whose steps are those of several maps in turn has the constraints of all of them.
     """
     if f.ndx != f.nx:
         return []
-    names = [*f.state_names, *f.parameters]
+    known, names = set(f.quantities.names()), [*f.state_names, *f.parameters]
     by = ca.vertcat(f.symbols.x, f.symbols.parameters)
-    fixed = {*f.parameters} - {*parameters}
-    found = []
+    fixed, found = {*f.parameters} - {*parameters}, []
     for name in f.multiplier_names:
-        try:
+        if f"h.{name}" in known:
             h = f.quantity(f"h.{name}")
-        except ModelError:
-            continue
-        pattern = np.array(ca.DM(ca.jacobian_sparsity(h, by), 1)).ravel() > 0
-        found.append(HolonomicConstraint(name, h, {names[j] for j in np.flatnonzero(pattern)} - fixed))
+            pattern = np.array(ca.DM(ca.jacobian_sparsity(h, by), 1)).ravel() > 0
+            states = {names[j] for j in np.flatnonzero(pattern)} - fixed
+            found += [HolonomicConstraint(name, h, states)] * bool(states)
     return found
+
+
+def _first_map(f: OneStepMap) -> OneStepMap:
+    """Return the map that takes the first step, without what is built around it."""
+    if isinstance(f, SwitchedMap):
+        return _first_map(f.maps[0])
+    return _first_map(f.inner) if isinstance(f, MapAround) else f
 
 
 def across_constraints(f: OneStepMap) -> list[str]:
@@ -157,8 +162,9 @@ def loose_start(
     """Return the holonomic constraints that a partly free initial state must satisfy.
     Constraints that the given states already imply are omitted.
 
-    They are h(q_0) = 0 and Dh(q_0) p_0 = 0, unless the given states imply them; free parameters leave them
-    open, too. A momentum across a constraint moves nothing: the impulse of the first step absorbs it.
+    They are h(q_0) = 0 and Dh(q_0) p_0 = 0 for the constraints of the first step, unless the given states
+    imply them; free parameters leave them open, too. A momentum across a constraint moves nothing: the
+    impulse of the first step absorbs it.
 
     Parameters
     ----------
@@ -170,8 +176,10 @@ def loose_start(
     linked, before : set of str
         States that continue an earlier motion, and the constraints of that motion.
     """
-    x, found = f.symbols.x, {}
+    x, found, first = f.symbols.x, {}, {c.name for c in holonomic_constraints(_first_map(f))}
     for name, value, states in holonomic_constraints(f, parameters):
+        if name not in first:
+            continue
         carried = name in before and states <= linked
         if not (states <= given or carried):
             found[f"initial h.{name}"] = value

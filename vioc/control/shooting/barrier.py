@@ -227,7 +227,7 @@ class Interior:
            (`Level.relents`).
         3. `LineSearch.take` tries step lengths: a rollout under the gains of the subproblem, else the curve
            with its defects, until the merit or the filter accepts one. If the first trial is refused, a
-           second-order correction is tried.
+           second-order correction is tried, except after a Gauss-Newton step without constraints.
         4. A refused exact step makes Gauss-Newton steps follow, for `pause` iterations. A refused
            Gauss-Newton step raises the damping of the inputs; beyond the largest damping the search ends.
         5. An accepted step updates the multipliers, the predicted residuals of the cost, the smallest shift,
@@ -292,7 +292,8 @@ class Interior:
         """
         ratio, steps, full = STALLED
         left = self.level.worth(self.now.point, self.now.s).left
-        kept = self.now.point.open and ratio * left <= self.violation <= left / ratio
+        stays = ratio * left <= self.violation <= left / ratio
+        kept = self.now.point.open and left > self.level.tolerance and stays
         self.stalled = self.stalled + 1 if kept else 0
         self.violation = self.violation if kept else left
         if self.stalled >= steps and length >= full:

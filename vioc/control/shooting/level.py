@@ -120,14 +120,14 @@ class Level:
     share : float
         Factor of the tolerance for the complementarity of inequalities, see `set_share`.
     left : float
-        Violation (`Worth.left`) at the end of the last subproblem.
+        Violation (`Worth.left`) at the last update of the multiplier estimates.
     kind : (rows,)
         `NONE` without a limit, `EQUATION` or `INEQUALITY`.
     lower, upper, has : (rows,), and a pair of these
         Bounds of the slacks of inequalities, and masks of the finite ones.
     stuck : int
         Consecutive subproblems with the smallest mu and delta that did not reduce the violation to a fraction
-        `CLOSING`, or below `FEASIBLE`.
+        `CLOSING` of `left`, or below `FEASIBLE`.
     native : bool
         Whether the arithmetic is done in C.
     """

@@ -89,7 +89,7 @@ class LineSearch:
                     self._strayed = 0 if followed else self._strayed + 1
                     share = min(length, 1.0)  # of the way to the new multipliers
                     return self.level.moved(it, d, point, s, share, of_multipliers), length, trial + 1
-                if not trial and (lin is not None or not free):
+                if not trial and (lin is not None or len(it.y)):
                     better = self._corrected(it, b, d, length, point, s, of_trial.merit, enough, lin)
                     if better is not None:
                         return better, length, trial + 2
