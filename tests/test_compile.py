@@ -443,7 +443,7 @@ def test_searches_under_auto_do_not_wait_for_the_compiler(cache, compiler_of, tm
 def test_a_process_that_ends_while_it_compiles_leaves_nothing(running, tmp_path):
     """It ends at once, with its compiler and what that has started, and no part of a library stays."""
     slow, pid = tmp_path / "mycc", tmp_path / "pid"
-    does = f"echo $$ > {pid}; sleep 1000; exit 1"  # the shell's child holds the pipes
+    does = f"echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 1000; exit 1"  # the shell's child holds the pipes
     text = SPEAKS.replace("{TRIAL}", f'exec {REAL} "$@"').replace("{OTHER}", does)
     slow.write_text(f"#!/bin/sh\n{text}\n")
     slow.chmod(0o755)
