@@ -474,8 +474,7 @@ class Transcription:
         f = phase.map
         given = {n for n, fixed in zip(f.state_names, phase.fixed_start, strict=True) if fixed}
         given |= {f.state_names[j] for j in phase.shifts}
-        carried = holonomic_constraints(self.phases[i - 1].map) if i or linked else []
-        before = frozenset(c.name for c in carried)
+        before = frozenset(self.phases[i - 1].map.multiplier_names) if i or linked else frozenset()
         rows = loose_start(f, given, linked=linked, before=before) if phase.unknowns else {}
         if rows:
             e = ca.Function("start", [f.symbols.x, f.symbols.parameters], [ca.vertcat(*rows.values())])

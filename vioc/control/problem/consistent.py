@@ -132,7 +132,8 @@ def holonomic_constraints(f: OneStepMap, parameters: Collection[str] = ()) -> li
             h = f.quantity(f"h.{name}")
             pattern = np.array(ca.DM(ca.jacobian_sparsity(h, by), 1)).ravel() > 0
             states = {names[j] for j in np.flatnonzero(pattern)} - fixed
-            found += [HolonomicConstraint(name, h, states)] * bool(states)
+            if states:
+                found.append(HolonomicConstraint(name, h, states))
     return found
 
 
