@@ -9,7 +9,7 @@ from support.mechanisms import pendulum
 
 import vioc
 from vioc import CasadiMap, Gravity, JointForce, System, tx, tz
-from vioc.control import Cost, dmoc
+from vioc.control import Cost, dmoc, optimize
 
 # inside: the samples that a phase takes of a guess are seen only by its solver
 from vioc.control.dmoc.curve import curve
@@ -302,6 +302,20 @@ def test_closed_loop_with_a_given_end():
     best = dmoc.solve(f, effort(f), steps=20, initial=x0, final=ends)
     assert best.trajectory.x[-1, :3] == pytest.approx(there[:3])
     assert best.multipliers["h.pin-x"][-1] == 0.0
+
+
+@pytest.mark.parametrize(("steps", "torque"), [(15, -1.0), (20, 1.5)])
+def test_a_whole_last_state_of_a_closed_loop_says_nothing_twice(steps, torque):
+    """A four-bar has one degree of freedom, so that one velocity determines the others."""
+    f, start = four_bar()
+    x0 = f.initial_state(start)
+    run = f.rollout(x0, np.full((steps, 1), torque))
+    best = dmoc.solve(f, effort(f), steps=steps, initial=x0, final=run.x[-1])
+    assert len([name for name in best.multipliers if name.startswith("final v.")]) == 1
+    for name in ("v.crank", "v.coupler", "v.rocker"):
+        assert best.trajectory[name][-1] == pytest.approx(run[name][-1], abs=1e-6)
+    other = optimize(f, effort(f), x0=x0, steps=steps, final=run.x[-1], method="shooting")
+    assert best.cost == pytest.approx(other.cost, rel=1e-6)
 
 
 def test_prescribed_motion_and_string_tension():

@@ -14,7 +14,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.consistency import check_holonomic
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import as_configuration
-from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ConstraintError, ModelError
 
 LONGEST = 1.0  # largest change of a variable in one step, rad or m
@@ -106,10 +106,10 @@ class Statics:
         args = [g.q_vector, g.v_vector, g.parameters]
         slope, loads = balance(lag, lam), loads_at_rest(lag)
         first = [lag.V, slope - ca.jtimes(lag.h, g.q_vector, lam, True), lag.h, lag.Dh]
-        self._first = Evaluator(ca.Function("statics", [*args, lam], first, OPTIONS))
+        self._first = Evaluator(ca.Function("statics", [*args, lam], first))
         # one directional derivative, evaluated for each variable, as the matrix in one graph is O(n^2)
         along = [ca.densify(ca.jtimes(e, g.q_vector, d)) for e in (slope, loads)]
-        self._along = Evaluator(ca.Function("stiffness", [*args, lam, d], along, OPTIONS))
+        self._along = Evaluator(ca.Function("stiffness", [*args, lam, d], along))
         self._loads = None
         if loads.nnz():
             self._loads = Evaluator(ca.Function("loads", [g.q_vector, g.parameters], [ca.densify(loads)]))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import casadi as ca
 import numpy as np
+from scipy.linalg import null_space, qr
 
 from vioc.compile.evaluate import Evaluator
 from vioc.maps.made.around import MapAround
@@ -18,6 +19,9 @@ from vioc.maps.protocol import OneStepMap
 # the states: a larger one would lead to another way of assembling the loop.
 CORRECTIONS, CONTRACTION = 8, 0.5
 ONTO = 1e-8  # corrections below this fraction of the sizes of states are not made
+# Independent velocities do not depend on units: rows and columns of the constraints' Jacobian are divided by
+# their lengths, several times in turn. Constraints are dependent below this ratio of singular values.
+EQUILIBRATIONS, DEPENDENT = 20, 1e-9
 REGULAR = 1e-12  # regularization where constraints depend on each other, for gradients of length 1
 
 
@@ -144,13 +148,29 @@ def _first_map(f: OneStepMap) -> OneStepMap:
     return _first_map(f.inner) if isinstance(f, MapAround) else f
 
 
-def across_constraints(f: OneStepMap) -> list[str]:
-    """Return the names of the momenta that belong to constrained joint variables.
+def across_constraints(f: OneStepMap, x: np.ndarray) -> dict[str, bool]:
+    """Return the momenta of constrained joint variables, by name.
+    A value is True if the velocity of this variable belongs to a largest set of velocities that are
+    independent of each other at the state x (nx,). The velocities of this set determine the others.
+
     A variable is constrained if a holonomic constraint depends on it. The component of the momentum along the
     gradient of the constraint has no effect on the motion.
     """
-    bound = {f"p.{name}" for constraint in holonomic_constraints(f) for name in constraint.states}
-    return [name for name in f.state_names if name in bound]
+    constraints = holonomic_constraints(f)
+    bound = {state for c in constraints for state in c.states}
+    momenta = [f"p.{n}" for n in f.state_names if n in bound and f"p.{n}" in f.state_names]
+    if not momenta:
+        return {}
+    at = [f.state_names.index(n[2:]) for n in momenta]
+    h = ca.vertcat(*(c.value for c in constraints))
+    slopes = ca.Function("Dh", [f.symbols.x, f.symbols.parameters], [ca.jacobian(h, f.symbols.x)[:, at]])
+    J = np.array(slopes(x, f.theta))
+    for _ in range(EQUILIBRATIONS):
+        J = J / np.where(J.any(axis=1), np.linalg.norm(J, axis=1), 1.0)[:, None]
+        J = J / np.where(J.any(axis=0), np.linalg.norm(J, axis=0), 1.0)
+    free = null_space(J, rcond=DEPENDENT)
+    chosen = qr(free.T, mode="r", pivoting=True)[1][: free.shape[1]]
+    return {n: j in chosen for j, n in enumerate(momenta)}
 
 
 def loose_start(

@@ -192,8 +192,9 @@ def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
     """Return the conditions on the first or last state, by full names of quantities.
     The user's `value` is a state, a dict of conditions, or None.
 
-    At the end, momenta of constrained variables are replaced by their velocities: momentum across constraints
-    moves nothing and depends on the impulses of the last step.
+    At the end, momenta of constrained variables are replaced by velocities: momentum across constraints moves
+    nothing and depends on the impulses of the last step. The velocities are as many as the constraints leave
+    independent, since further conditions would depend on these and make the equations of an optimum singular.
     """
     if value is None:
         return {}
@@ -201,14 +202,14 @@ def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
         return by_quantity(f, value, what)
     state = f.check_state(value, f"{what} state")
     given = dict(zip(f.state_names, state, strict=True))
-    loose = across_constraints(f) if what == "final" else []
-    if loose:
-        symbols = f.symbols.x, f.symbols.parameters
-        rates = ca.Function("v", symbols, [ca.vertcat(*(f.quantity(f"v.{n[2:]}") for n in loose))])
-        found = np.array(rates(state, f.theta))[:, 0]
-        moving = {f"v.{n[2:]}": v for n, v in zip(loose, found.tolist(), strict=True)}
-        given = {n: v for n, v in given.items() if n not in loose} | moving
-    return given
+    loose = across_constraints(f, state) if what == "final" else {}
+    rates = [f"v.{n[2:]}" for n, independent in loose.items() if independent]
+    kept = {n: v for n, v in given.items() if n not in loose}
+    if not rates:
+        return kept
+    velocities = ca.vertcat(*map(f.quantity, rates))
+    values = np.array(ca.Function("v", [f.symbols.x, f.symbols.parameters], [velocities])(state, f.theta))
+    return kept | dict(zip(rates, values[:, 0].tolist(), strict=True))
 
 
 def duration_limits(value: Any) -> tuple[float, float]:
