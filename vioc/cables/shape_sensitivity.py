@@ -13,7 +13,7 @@ import numpy as np
 from vioc.cables.statics import StaticEquilibrium, balance
 from vioc.checks import as_names, near_misses
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ModelError
 
 SINGULAR = 1e-12  # reciprocal condition number, with scaled rows, below which equations are singular
@@ -59,7 +59,7 @@ def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) 
     along = ca.jtimes(rows, g.q_vector, d[:nq]) + ca.jtimes(rows, g.parameters, d[nq:])
     # one directional derivative, evaluated for each variable, as in `Statics`
     args = [g.q_vector, g.v_vector, g.parameters, lam, d]
-    slopes = Evaluator(ca.Function("along", args, [ca.densify(along), lag.Dh[:, free]], OPTIONS))
+    slopes = Evaluator(ca.Function("along", args, [ca.densify(along), lag.Dh[:, free]]))
     directions = np.eye(d.numel())[[*free, *(known.index(name) for name in names)]]
     theta = np.array(list(equilibrium.parameters.values()), float)
     columns, J = slopes(equilibrium.q, np.zeros(nq), theta, equilibrium.multipliers, directions)

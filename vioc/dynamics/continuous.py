@@ -142,7 +142,7 @@ class Continuous:
         flow = ca.vertcat(g.v_vector, self.solution[0])
         if len(self._theta):
             flow = ca.substitute(flow, g.parameters, ca.SX(self._theta))
-        return ca.Function("rates", [ca.vertcat(g.q_vector, g.v_vector), g.u_vector], [flow], {"cse": True})
+        return ca.Function("rates", [ca.vertcat(g.q_vector, g.v_vector), g.u_vector], [flow])
 
     @cached_property
     def held(self) -> ca.Function:
@@ -154,7 +154,7 @@ class Continuous:
         rows = ca.vertcat(lag.h, ca.mtimes(lag.Dh, g.v_vector))
         if len(self._theta):
             rows = ca.substitute(rows, g.parameters, ca.SX(self._theta))
-        return ca.Function("held", [ca.vertcat(g.q_vector, g.v_vector)], [ca.densify(rows)], {"cse": True})
+        return ca.Function("held", [ca.vertcat(g.q_vector, g.v_vector)], [ca.densify(rows)])
 
     def saddle_solution(self, force: ca.SX, rate: ca.SX) -> tuple[ca.SX, ca.SX]:
         """Solve the equations M x - Dh' y = force, Dh x = rate for the vectors x and y.

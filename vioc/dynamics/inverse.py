@@ -86,7 +86,7 @@ class InverseKinematics:
         self.nq, self.m = q.numel(), self.e.numel()
         target = ca.vertcat(*targets)
         J = ca.densify(ca.jacobian(self.e, q))
-        errors_at = ca.Function("errors", [q, target, theta], [self.e, J], {"cse": True})
+        errors_at = ca.Function("errors", [q, target, theta], [self.e, J])
         self._attempt = Evaluator(backend.prepare(self._attempts(errors_at, target.numel(), theta.numel())))
 
     def _attempts(self, errors_at: ca.Function, nt: int, np_: int) -> ca.Function:
@@ -118,7 +118,7 @@ class InverseKinematics:
             ca.vertcat(s["q"], e, s["J"], 8 * s["damping"]),
         )
         given = [s["target"], s["free"], s["low"], s["high"], theta]
-        one = ca.Function("trial", [carry, *given], [after], {"cse": True})
+        one = ca.Function("trial", [carry, *given], [after])
         q0 = ca.MX.sym("q", n)
         fixed = [ca.MX.sym(f"given_{i}", a.numel()) for i, a in enumerate(given)]
         e0, J0 = errors_at(q0, fixed[0], fixed[-1])

@@ -27,7 +27,6 @@ from vioc.dynamics.rounding import NEGLIGIBLE, constraint_sizes
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
 
-OPTIONS = {"cse": True}
 VELOCITIES = "; make it a VelocityConstraint with a rate(k), or vioc.components.NonholonomicConstraint"
 HOLDING = 50  # iterations of Newton's method for the inputs that balance a motion
 SYMMETRIC = 1e-9  # asymmetry of a matrix, relative to its largest entry, that counts as rounding error
@@ -248,7 +247,7 @@ class Lagrangian:
         """Make a CasADi function with the arguments q, v, u, t and the parameters.
         The symbols `extra` are further arguments.
         """
-        return ca.Function(name, [*self.state_args, *(extra or [])], outputs, OPTIONS)
+        return ca.Function(name, [*self.state_args, *(extra or [])], outputs)
 
     def velocity(self, p: ca.SX) -> tuple[ca.SX, ca.SX]:
         """Return the velocities of the dynamic variables from their momenta p (nd,).

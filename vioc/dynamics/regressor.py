@@ -20,7 +20,7 @@ from vioc.dynamics.description.component import Component
 from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import FrameGraph
-from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.terms.potentials import Gravity, MassGravity
 from vioc.errors import ModelError
 
@@ -125,7 +125,7 @@ class Regressor:
         rest = ca.substitute(rest, symbols, ca.SX.zeros(len(index))) if index else rest
         outputs = [ca.densify(e) for e in (ca.horzcat(Y, more), rest, lag.Dh)]
         args = [g.q_vector, g.v_vector, a, g.u_vector, g.t, g.parameters]
-        return ca.Function("regressor", args, outputs, OPTIONS)
+        return ca.Function("regressor", args, outputs)
 
     def _terms(self, i: int) -> ca.SX:
         """Return the derivatives (10,) of the Lagrangian with respect to the inertial parameters of one body.

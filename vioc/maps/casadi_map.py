@@ -107,7 +107,7 @@ class CasadiMap(ExplicitMap):
         x, u, lam, theta, dt = self.symbols
         x_next, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
         rows = x_next - self.explicit(x, u, t, dt, theta)[0]
-        return ca.Function("residual", [x, u, x_next, lam, t, dt, theta], [rows], {"cse": True})
+        return ca.Function("residual", [x, u, x_next, lam, t, dt, theta], [rows])
 
     def __reduce__(self):
         options = dict(

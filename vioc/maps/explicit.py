@@ -15,7 +15,6 @@ from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, St
 from vioc.maps.kernel import KernelMap, KernelPrograms, StepSolver
 from vioc.maps.twins import own, shared
 
-OPTIONS = {"cse": True}
 STEP = """
 static void step(const lanes *x, const lanes *const *of, lanes *next, lanes *multipliers, lanes *error,
                  lanes *work) {
@@ -57,7 +56,7 @@ class ExplicitMap(KernelMap):
         if not kernel.is_a("SXFunction"):
             return None
         args = kernel.sx_in()
-        kernel = ca.Function("kernel", args, [ca.densify(o) for o in kernel.call(args)], OPTIONS)
+        kernel = ca.Function("kernel", args, [ca.densify(o) for o in kernel.call(args)])
         sizes = zip(
             ("NX", "NU", "NP", "NM"), (self.nx, self.nu, args[4].numel(), kernel.numel_out(1)), strict=True
         )
@@ -104,7 +103,7 @@ class ExplicitMap(KernelMap):
 
         def build() -> ca.Function:
             at_zero = ca.substitute(outputs(), [e], [ca.SX.zeros(e.numel())])
-            return ca.Function(name, [*args, *more], [ca.densify(o) for o in at_zero], OPTIONS)
+            return ca.Function(name, [*args, *more], [ca.densify(o) for o in at_zero])
 
         return Evaluator(self.backend.program(build, name))
 

@@ -12,8 +12,6 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.maps.derivatives import Steps
 
-OPTIONS = {"cse": True}
-
 
 @dataclass(frozen=True)
 class RelaxedStep:
@@ -80,10 +78,10 @@ def relaxed_step(
     """
     x, u, x1, w, t, dt, theta, smoothing, give = args
     value = ca.densify(ca.vertcat(*(row for _, row, _ in rows)))
-    function = ca.Function("relaxed", [*args], [value], OPTIONS)
-    known = ca.Function("multipliers", [w, dt, theta], [ca.densify(multipliers)], OPTIONS)
+    function = ca.Function("relaxed", [*args], [value])
+    known = ca.Function("multipliers", [w, dt, theta], [ca.densify(multipliers)])
     given = [x, u, x1, t, dt, theta, smoothing]
-    begin = Evaluator(ca.Function("start", given, [ca.densify(ca.substitute(guess, give, 0))], OPTIONS))
+    begin = Evaluator(ca.Function("start", given, [ca.densify(ca.substitute(guess, give, 0))]))
     names, lower = (tuple(n for n, *_ in unknowns), np.array([low for _, low, _ in unknowns]))
     units = tuple(tuple(unit for *_, unit in each) for each in (rows, unknowns))
 

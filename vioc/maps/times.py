@@ -25,7 +25,6 @@ from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, St
 if TYPE_CHECKING:
     from vioc.maps.protocol import OneStepMap
 
-OPTIONS = {"cse": True}
 TIMES = 2  # dt and t
 
 
@@ -89,7 +88,7 @@ class StepTimes:
         args, e, y, _ = self._equations
         zeros = [type(e).zeros(v.numel()) for v in (e, y)]
         found = [ca.densify(o) for o in ca.substitute(outputs, [e, y], zeros)]
-        function = ca.Function(name, [*args, *more], found, OPTIONS)
+        function = ca.Function(name, [*args, *more], found)
         return Evaluator(self.f.backend.prepare(function))
 
     @cached_property

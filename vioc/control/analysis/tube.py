@@ -248,9 +248,9 @@ class _Steps:
         s, at = f.symbols, ca.SX.sym("t")
         y, by = f.explicit(s.x, s.u, at, s.dt, s.parameters)[0], ca.vertcat(s.x, s.u)
         args = [by, ca.vertcat(at, s.dt, s.parameters)]
-        first = ca.Function("first", args, [ca.densify(y), ca.densify(ca.jacobian(y, by))], {"cse": True})
+        first = ca.Function("first", args, [ca.densify(y), ca.densify(ca.jacobian(y, by))])
         hessians = [ca.densify(ca.hessian(y[i], by)[0]) for i in range(n)]
-        self.second = ca.Function("second", args, hessians, {"cse": True})
+        self.second = ca.Function("second", args, hessians)
         self.at, self.K, self.T, self.cells = np.hstack([x, u]), K, T[:-1], cells
         middle = t[:c] + 0.5 * h  # the time of a step, with its rounding error
         rest = np.hstack([middle[:, None], h[:, None], np.broadcast_to(f.theta, (c, len(f.theta)))])

@@ -83,8 +83,8 @@ def _by_columns(
 
     `along` is the Hessian by (error, used) times the direction d.
     """
-    first = ca.Function("first", args, [ca.densify(gradient)], {"cse": True})
-    column = ca.Function("column", [*args, d], [ca.densify(along)], {"cse": True})
+    first = ca.Function("first", args, [ca.densify(gradient)])
+    column = ca.Function("column", [*args, d], [ca.densify(along)])
     columns = column.map("columns", "serial", d.numel(), list(range(len(args))), [])
     given = [ca.MX.sym("a", a.numel()) for a in args]
     rows = [ca.DM.eye(f.ndx)]  # selects the used variables among all

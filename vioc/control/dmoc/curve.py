@@ -67,7 +67,7 @@ def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) ->
         return X
     value = ca.vertcat(*(c.value for c in constraints))
     J = ca.jacobian(value, f.symbols.x)
-    evaluate = ca.Function("h", [f.symbols.x, f.symbols.parameters], [value, J], {"cse": True})
+    evaluate = ca.Function("h", [f.symbols.x, f.symbols.parameters], [value, J])
     theta = list(f.parameters.values())
     of_x = Sizes(f, X, np.zeros((phase.steps, f.nu)), phase.steps * length, {}).of_states
     driven = (X[0] != X[-1]) & (np.abs(np.diff(X, axis=0)).max(axis=0) > 0)
@@ -199,5 +199,5 @@ def quantities(phase: Phase, X: np.ndarray) -> np.ndarray:
     inner = phase.map.mechanism.implicit
     if inner is None or not phase.quantities:
         return np.zeros((len(X), 0))
-    evaluate = ca.Function("w", [inner.x, inner.parameters], [inner.values], {"cse": True})
+    evaluate = ca.Function("w", [inner.x, inner.parameters], [inner.values])
     return np.asarray(evaluate.map(len(X))(X.T, list(phase.map.parameters.values()))).T

@@ -20,8 +20,6 @@ import casadi as ca
 import numpy as np
 import scipy.sparse as sp
 
-OPTIONS = {"cse": True}
-
 
 @dataclass(frozen=True)
 class FunctionBlock:
@@ -84,7 +82,7 @@ class FunctionBlock:
         The arguments are the variables and parameters of one place.
         """
         v, p = self._symbols
-        return ca.Function("cost", [v, p], [self.function(v, p)[0]], OPTIONS)
+        return ca.Function("cost", [v, p], [self.function(v, p)[0]])
 
     @cached_property
     def equations(self) -> ca.Function:
@@ -92,7 +90,7 @@ class FunctionBlock:
         The arguments are the variables and parameters of one place.
         """
         v, p = self._symbols
-        return ca.Function("rows", [v, p], [self.function(v, p)[1]], OPTIONS)
+        return ca.Function("rows", [v, p], [self.function(v, p)[1]])
 
     @cached_property
     def gradient(self) -> ca.Function:
@@ -101,7 +99,7 @@ class FunctionBlock:
         """
         v, p = self._symbols
         cost = self.function(v, p)[0]
-        return ca.Function("gradient", [v, p], [cost, ca.gradient(cost, v)], OPTIONS)
+        return ca.Function("gradient", [v, p], [cost, ca.gradient(cost, v)])
 
     @cached_property
     def jacobian(self) -> ca.Function:
@@ -110,7 +108,7 @@ class FunctionBlock:
         """
         v, p = self._symbols
         rows = self.function(v, p)[1]
-        return ca.Function("jacobian", [v, p], [rows, ca.jacobian(rows, v)], OPTIONS)
+        return ca.Function("jacobian", [v, p], [rows, ca.jacobian(rows, v)])
 
     def _lagrangian(self) -> tuple[list[Any], Any]:
         v, p = self._symbols
@@ -126,7 +124,7 @@ class FunctionBlock:
         It is the upper triangle of that of sigma l + mu'c; arguments are (v, p, sigma, mu).
         """
         args, value = self._lagrangian()
-        return ca.Function("hessian", args, [ca.triu(ca.hessian(value, args[0])[0])], OPTIONS)
+        return ca.Function("hessian", args, [ca.triu(ca.hessian(value, args[0])[0])])
 
     @cached_property
     def by_given(self) -> ca.Function:
@@ -140,7 +138,7 @@ class FunctionBlock:
         v, p = args[:2]
         rows = self.function(v, p)[1]
         outputs = [ca.jacobian(value, p), ca.jacobian(ca.gradient(value, v), p), ca.jacobian(rows, p)]
-        return ca.Function("by_given", args, outputs, OPTIONS)
+        return ca.Function("by_given", args, outputs)
 
     # -- numerical values -----------------------------------------------------------------------
 
@@ -160,7 +158,7 @@ class FunctionBlock:
         rows = self.function(v, g)[1]
         found = []
         for by, index, count in ((v, self.index, size), (g, self.given, given)):
-            f = ca.Function("slopes", [v, g], [ca.jacobian(rows, by)], OPTIONS)
+            f = ca.Function("slopes", [v, g], [ca.jacobian(rows, by)])
             r, c = (np.array(a, int) for a in f.sparsity_out(0).get_triplet())
             numbers = np.array(f.map(len(self))(w[self.index].T, p[self.given].T).nonzeros())
             at = (np.arange(len(self))[:, None] * self.rows + r).ravel(), index[:, c].ravel()
@@ -178,7 +176,7 @@ class FunctionBlock:
         mu = type(v).sym("mu", self.rows)
         cost, rows = self.function(v, p)
         value = cost * float(self.has_cost) + ca.dot(mu, rows)
-        return ca.Function("given_slope", [v, p, mu], [ca.densify(ca.gradient(value, p))], OPTIONS)
+        return ca.Function("given_slope", [v, p, mu], [ca.densify(ca.gradient(value, p))])
 
     def slope_by_given(self, w: np.ndarray, p: np.ndarray, mu: np.ndarray, size: int) -> np.ndarray:
         """Return the gradient (size,) of the Lagrangian with respect to the parameters.

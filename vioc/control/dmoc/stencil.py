@@ -83,9 +83,9 @@ class Stencil:
         parts = [[e.symbol for e in group.values()] for group in (self._unknowns, self._given)]
         if self.kind is ca.SX:
             args = [ca.vertcat(ca.SX(0, 1), *symbols) for symbols in parts]
-            return ca.Function("block", args, [cost, rows], {"cse": True})
+            return ca.Function("block", args, [cost, rows])
         # an MX function's input is one symbol
-        inner = ca.Function("inner", [*parts[0], *parts[1]], [cost, rows], {"cse": True})
+        inner = ca.Function("inner", [*parts[0], *parts[1]], [cost, rows])
         args = [ca.MX.sym(name, sum(s.numel() for s in p)) for name, p in zip("vp", parts, strict=True)]
         split = [_split(whole, p) for whole, p in zip(args, parts, strict=True)]
         return ca.Function("block", args, inner(*split[0], *split[1]))

@@ -158,7 +158,7 @@ def named_jacobians(
     for i, entry in zip(rows, ca.vertsplit(y), strict=True):
         if ca.depends_on(entry, ca.vertcat(s.u, s.multipliers, s.dt)):
             raise ValueError(f"{what}: {names[i]!r} belongs to a step, not to a state; {instead}")
-    function = ca.Function("J", [s.x, s.parameters], [ca.densify(error_jacobian(f, y))], {"cse": True})
+    function = ca.Function("J", [s.x, s.parameters], [ca.densify(error_jacobian(f, y))])
     theta = f.theta
     J[:, rows] = Evaluator(function)(np.ascontiguousarray(X), theta)[0]
     return J

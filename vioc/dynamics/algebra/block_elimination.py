@@ -19,7 +19,6 @@ Blocks = dict[tuple[int, int], Terms]
 
 PLUS, MINUS = 1, -1
 WHOLE = 2  # most neighbours of a node with one function, whose length grows with their square
-OPTIONS = {"cse": True}
 
 
 class Values(Protocol):
@@ -202,7 +201,7 @@ class Elimination:
         key = (name, count, *(tuple(p.compress()) for p in patterns))
         if key not in self.functions:
             symbols = [ca.SX.sym("a", p) for p in patterns]
-            self.functions[key] = ca.Function(name, symbols, build(symbols), OPTIONS)
+            self.functions[key] = ca.Function(name, symbols, build(symbols))
         return self.functions[key]
 
     def _folded(self, *patterns: ca.Sparsity) -> ca.Function:

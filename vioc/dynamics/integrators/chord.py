@@ -31,7 +31,6 @@ from vioc.dynamics.integrators.newton import SHORTEST
 from vioc.dynamics.integrators.predictor import far, motion, predicted_of_stiff
 from vioc.dynamics.integrators.step_equations import StepEquations
 from vioc.dynamics.integrators.variational import StepParts, VariationalRule, rescued
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.kernel import KernelPrograms
 
 if TYPE_CHECKING:
@@ -249,7 +248,7 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
     suspect = signs(factored, J0, dt, f.lagrangian.mass_scale)
     if isinstance(D, SparseLU):
         suspect += near_pole(D, guess - last, f)
-    factorize = ca.Function("factorize", [*context, last], [guess / size, factors, suspect], OPTIONS)
+    factorize = ca.Function("factorize", [*context, last], [guess / size, factors, suspect])
 
     # g is minus the chord correction of y = q/size. `root` finds its zero by y <- y - g, that is with the
     # identity as the Jacobian of g.
@@ -268,7 +267,7 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
     contraction = CONTRACTION if inverse is None else CONTRACTION_OF_MASS
     changes, error = contracting(g, memory, f.tolerance, contraction)
     outputs = [changes, x_next, ca.densify(multipliers), error]
-    iterate = ca.Function("iterate", [ca.vertcat(y, memory), *context, w], outputs, OPTIONS)
+    iterate = ca.Function("iterate", [ca.vertcat(y, memory), *context, w], outputs)
     return factorize, iterate, contraction
 
 
@@ -386,7 +385,7 @@ def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function 
     factorize, iterate, contraction = _chord(rule, inverse)
     off = far(ca.fabs(part(q1, 0, f.nd) - part(x, 0, f.nd)), f.turning)
     off = ca.SX(off) + (0 if check is None else check(q1, theta))
-    tested = ca.Function("check", [x, q1, theta], [off], OPTIONS)
+    tested = ca.Function("check", [x, q1, theta], [off])
     return StepFunctions(predicted_of_stiff(f), factorize, iterate, tested, _converged(f.nd), contraction)
 
 

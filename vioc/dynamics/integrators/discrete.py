@@ -21,7 +21,6 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.chord import ChordParts, ChordRule, ChordSolver
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.step_derivatives import StepDerivatives
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import StepSolver
@@ -99,7 +98,7 @@ class DiscreteRule(ChordRule):
             part(ca.gradient(L_d, q) + impulse, 0, nd) for q, impulse in zip((q0, q1), impulses, strict=True)
         ]
         slope = ca.densify(ca.jacobian(slots[0], q1)[:, :nd])
-        return ca.Function("slots", [q0, q1, u, t, dt, theta], [*map(ca.densify, slots), slope], OPTIONS)
+        return ca.Function("slots", [q0, q1, u, t, dt, theta], [*map(ca.densify, slots), slope])
 
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts:
         minus, plus, _ = self.slots(q0, q1, u, t, dt, theta)

@@ -18,7 +18,6 @@ import numpy as np
 
 from vioc.checks import check_rows
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def equations(rule: VariationalRule) -> Evaluator:
     slopes = (ca.jacobian(e, u) for e in (done.balance, done.momentum))
     before, after = (ca.densify(e) for e in slopes)
     outputs = [done.balance, before, done.momentum, after, ca.densify(Dh)]
-    return Evaluator(ca.Function("following", [q0, q1, u, t, dt, theta], outputs, OPTIONS))
+    return Evaluator(ca.Function("following", [q0, q1, u, t, dt, theta], outputs))
 
 
 def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k0: int) -> tuple[Any, Any]:

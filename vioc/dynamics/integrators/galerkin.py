@@ -31,7 +31,6 @@ from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import solve_step
 from vioc.dynamics.integrators.predictor import FAR, far, motion
 from vioc.dynamics.integrators.quadrature import POINTS, Quadrature, quadrature
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
@@ -167,9 +166,9 @@ class GalerkinVI(MechanicalMap):
             x += y[i] * vec.column(column)
         solved = saddle.solve(ca.vertsplit(a), ca.vertsplit(y) if self.nm else [])[1]
         return (
-            ca.Function("factors", [g.q_vector, g.parameters], [entries], OPTIONS),
-            ca.Function("solve", [w, a, y], [x], OPTIONS),
-            ca.Function("pushes", [w, a, y], [vec.column(solved)], OPTIONS),
+            ca.Function("factors", [g.q_vector, g.parameters], [entries]),
+            ca.Function("solve", [w, a, y], [x]),
+            ca.Function("pushes", [w, a, y], [vec.column(solved)]),
         )
 
     @property
@@ -233,7 +232,7 @@ class GalerkinVI(MechanicalMap):
         sizes = ca.DM(self.lagrangian.natural_sizes[:nd]) + ca.fabs(q_d)
         error = ca.norm_2(ca.vec(dt * by / ca.repmat(sizes, 1, s)))
         args = [z, x, u, t, dt, theta, factors]
-        return ca.Function("iterate", args, [z_next, after, error], OPTIONS)
+        return ca.Function("iterate", args, [z_next, after, error])
 
     @shared
     def _kernel(self) -> ca.Function:
@@ -309,7 +308,7 @@ class GalerkinVI(MechanicalMap):
         x, theta, nd, nq = self.symbols.x, self.symbols.parameters, self.nd, self.nq
         impulse = vec.part(self._tangent_velocity, nd)
         along = self.constraint(vec.part(x, 0, nq), theta)[1][:, :nd].T @ impulse
-        return ca.Function("end", [x, theta], [ca.vertcat(x[nq : nq + nd] - along, impulse)], OPTIONS)
+        return ca.Function("end", [x, theta], [ca.vertcat(x[nq : nq + nd] - along, impulse)])
 
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         self.driver.check_starts(x[None], k)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.lagrangian import OPTIONS
-
 STALLED = 1e-11  # below it a correction that is not smaller than the one before is rounding
 GROUPS = 5, 8  # iterations of an inner group, groups of an outer one
 NEWTON = 60  # largest number of unknowns of Newton's method in symbols
@@ -57,7 +55,7 @@ def by_newton(iterate: ca.Function) -> ca.Function | None:
     then, *rest = iterate(*args)
     left = columns - then
     slope = ca.densify(ca.jacobian(left, columns))
-    equations = ca.Function("left", args, [left, slope, *rest], OPTIONS)
+    equations = ca.Function("left", args, [left, slope, *rest])
     given = [ca.MX.sym("a", a.numel()) for a in args]
     rows, matrix, *found = equations(*given)
     return ca.Function("newton", given, [given[0] - ca.solve(matrix, rows, "qr"), *found])

@@ -33,7 +33,7 @@ from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.integrators.predictor import bending_variables
 from vioc.dynamics.integrators.variational import VariationalRule
 from vioc.dynamics.kinematics import as_configuration
-from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.masses import check_mass_matrix, fault_at
 from vioc.dynamics.quantity_units import quantity_unit
 from vioc.dynamics.redundancy import least_norm
@@ -289,7 +289,7 @@ class MechanicalMap(KernelMap):
         theta = self.symbols.parameters
         p = self.rule.momentum_function(q0, q1, vec.part(u, 0, len(self.system.inputs)), t, dt, theta)
         rest = ca.densify(ca.vertcat(p, vec.part(q1 - q0, self.nd) / dt))
-        return ca.Function("recovery", [q0, q1, u, t, dt, theta], [rest], OPTIONS)
+        return ca.Function("recovery", [q0, q1, u, t, dt, theta], [rest])
 
     def inverse_dynamics(self, q: Any, x0: Any = None, k: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return an initial state and inputs whose steps pass exactly through given configurations.
@@ -333,7 +333,7 @@ class MechanicalMap(KernelMap):
     def _legendre(self) -> Evaluator:
         lag, g = self.lagrangian, self.lagrangian.graph
         args = [g.q_vector, g.v_vector, g.parameters]
-        return Evaluator(ca.Function("legendre", args, [vec.part(lag.L_v, 0, self.nd)], OPTIONS))
+        return Evaluator(ca.Function("legendre", args, [vec.part(lag.L_v, 0, self.nd)]))
 
     @shared
     def poles(self) -> list[int]:
@@ -439,7 +439,7 @@ class MechanicalMap(KernelMap):
         g, s = self.lagrangian.graph, self.symbols
         impulse, dt = ca.SX.sym("impulse"), ca.SX.sym("dt")
         tension = self._distances[name].tension(g, impulse, dt)
-        f = ca.Function("tension", [g.q_vector, g.parameters, impulse, dt], [tension], OPTIONS)
+        f = ca.Function("tension", [g.q_vector, g.parameters, impulse, dt], [tension])
         return f(*self._q_and_parameters, self._impulse_of(name), s.dt)
 
     @shared
@@ -449,7 +449,7 @@ class MechanicalMap(KernelMap):
         its row of Dh.
         """
         lag, g = self.lagrangian, self.lagrangian.graph
-        return ca.Function("h", [g.q_vector, g.parameters], [lag.h, lag.Dh], OPTIONS)
+        return ca.Function("h", [g.q_vector, g.parameters], [lag.h, lag.Dh])
 
     @property
     def whole(self) -> Lagrangian:
@@ -469,7 +469,7 @@ class MechanicalMap(KernelMap):
         """
         lag, g = self.whole, self.whole.graph
         outputs = [lag.h, lag.Dh, lag.sizes, lag.directions]
-        return ca.Function("h", [g.q_vector, g.parameters], outputs, OPTIONS)
+        return ca.Function("h", [g.q_vector, g.parameters], outputs)
 
     def _impulse_of(self, name: str) -> ca.SX:
         """Return an expression of the impulse of one constraint over a step.
@@ -501,9 +501,7 @@ class MechanicalMap(KernelMap):
         lag, g = self.lagrangian, self.lagrangian.graph
         args = [g.q_vector, g.parameters]
         return Evaluator(
-            self.backend.program(
-                lambda: ca.Function("directions", args, [lag.directions], OPTIONS), "constraint"
-            )
+            self.backend.program(lambda: ca.Function("directions", args, [lag.directions]), "constraint")
         )
 
     @property
@@ -551,7 +549,7 @@ class MechanicalMap(KernelMap):
     @shared
     def _velocity_function(self) -> ca.Function:
         args = [self.symbols.x, self.symbols.parameters]
-        return ca.Function("velocity", args, [self._velocity_expression], OPTIONS)
+        return ca.Function("velocity", args, [self._velocity_expression])
 
     @shared
     def _velocity(self) -> Evaluator:
@@ -620,7 +618,7 @@ class MechanicalMap(KernelMap):
         These symbols are those of the state; the momenta in the state determine the velocities.
         """
         g = self.lagrangian.graph
-        f = ca.Function("at_rates", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
+        f = ca.Function("at_rates", [g.q_vector, g.v_vector, g.parameters], [expression])
         q, theta = self._q_and_parameters
         return f(q, ca.vertcat(self._velocity_expression, vec.part(self.symbols.x, self.nq + self.nd)), theta)
 

@@ -16,7 +16,6 @@ from vioc.checks import as_value
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.chord import ChordParts, ChordRule
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ class MidpointRule(ChordRule):
             for i, on_the_way in enumerate(self.kept_on_the_way)
         ]
         column = ca.vertcat(ca.SX(0, 1), *rows)
-        return ca.Function("closing", [q0, q1, theta], [column, ca.jacobian(column, q1)], OPTIONS)
+        return ca.Function("closing", [q0, q1, theta], [column, ca.jacobian(column, q1)])
 
     @cached_property
     def newton_matrix(self) -> ca.Function:

@@ -19,7 +19,6 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, scalars
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.mechanical import MechanicalMap
@@ -63,7 +62,7 @@ def _motion(f: MechanicalMap) -> ca.Function:
     v_d, _ = solved(carried, -(Dh[:, nd:] @ v_k) if nq > nd else ca.SX.zeros(Dh.shape[0]))
     bias = (ca.jtimes(lag.L_v, q, v) - lag.L_q - lag.F)[:nd]
     a, y = solved(-bias, -ca.jtimes(Dh @ v, q, v) if Dh.shape[0] else ca.SX(0, 1))
-    of_velocity = ca.Function("velocity", [q, p, v_k, g.parameters], [v_d], OPTIONS)
+    of_velocity = ca.Function("velocity", [q, p, v_k, g.parameters], [v_d])
     of_acceleration = lag.function("acceleration", [a, y])
 
     x, u, t, dt, theta = (
@@ -72,7 +71,7 @@ def _motion(f: MechanicalMap) -> ca.Function:
     q0, rates = part(x, 0, nq), (part(u, nf) - part(x, nd, nq)) / dt
     speeds = of_velocity(q0, part(x, nq, nq + nd), rates, theta)
     accelerations, multipliers = of_acceleration(q0, ca.vertcat(speeds, rates), part(u, 0, nf), t, theta)
-    return ca.Function("motion", [x, u, t, dt, theta], [speeds, accelerations, multipliers], OPTIONS)
+    return ca.Function("motion", [x, u, t, dt, theta], [speeds, accelerations, multipliers], {"cse": True})
 
 
 def far(reach: Any, turning: Iterable[bool]) -> Any:
@@ -127,7 +126,7 @@ def predicted(f: MechanicalMap) -> ca.Function:
     v, a, _ = motion(f)(*args)
     by_v, by_a = dt * v, dt**2 / 2 * a
     suspect = far(ca.fabs(by_v) + ca.fabs(by_a), f.turning)
-    return ca.Function("predicted", list(args), [part(x, 0, f.nd) + by_v + by_a, suspect], OPTIONS)
+    return ca.Function("predicted", list(args), [part(x, 0, f.nd) + by_v + by_a, suspect])
 
 
 def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
@@ -148,4 +147,4 @@ def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
         soft = ca.logic_and(by_force <= by_speed + STIFF, by_speed + by_force <= FAR)
         by_a = ca.if_else(soft, by_a, 0.0)
     outputs = [part(x, 0, f.nd) + by_v + by_a, far(by_v, f.turning)]
-    return ca.Function("predicted", list(args), outputs, OPTIONS)
+    return ca.Function("predicted", list(args), outputs)

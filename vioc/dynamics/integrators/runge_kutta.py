@@ -20,7 +20,6 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.stage_derivatives import StageDerivatives, StageFirstOrder
 from vioc.dynamics.integrators.tableau import METHODS, Tableau
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ConstraintError, ModelError, StepError
 from vioc.maps.derivatives import MapDerivatives, Steps
 from vioc.maps.explicit import ExplicitMap
@@ -156,7 +155,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
         given = ca.SX.sym("dv_k", self.nk)
         dv, impulse = self.continuous.saddle_solution(-lag.M[:nd, nd:] @ given, -lag.Dh[:, nd:] @ given)
-        return ca.Function("jump", [g.q_vector, given, g.parameters], [dv, impulse], OPTIONS)
+        return ca.Function("jump", [g.q_vector, given, g.parameters], [dv, impulse])
 
     @shared
     def _defect(self) -> ca.Function:
@@ -186,7 +185,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         q, v = g.q_vector + alpha * move, g.v_vector + beta * move
         context = self.lagrangian.state_args
         residual = stage(q, v, *context[2:], part(w, 0, nd), part(w, nd))
-        problem = ca.Function("problem", [y, *context, alpha, beta, scale], [residual], OPTIONS)
+        problem = ca.Function("problem", [y, *context, alpha, beta, scale], [residual])
         options = {"abstol": 0.0, "abstolStep": 1e-9, "max_iter": 30, "error_on_fail": False}
         return ca.rootfinder("implicit_stage", "fast_newton", problem, options)
 
@@ -281,7 +280,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     def _independence(self) -> Evaluator:
         g = self.lagrangian.graph
         of_constraints = self.continuous.independence
-        return Evaluator(ca.Function("independence", [g.q_vector, g.parameters], [of_constraints], OPTIONS))
+        return Evaluator(ca.Function("independence", [g.q_vector, g.parameters], [of_constraints]))
 
     @shared
     def _full_step_numbers(self) -> Evaluator:

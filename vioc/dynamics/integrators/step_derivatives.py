@@ -84,7 +84,7 @@ class StepDerivatives:
             If this function would have too many operations, return a function that computes the product of
             the Jacobian and a vector instead.
             """
-            along = ca.Function(name, [*args, d], [ca.jtimes(of, y, d)], {"cse": True})
+            along = ca.Function(name, [*args, d], [ca.jtimes(of, y, d)])
             if along.n_instructions() * self.ny > (WHOLE if f.backend.name == "virtual" else COMPILED):
                 return along
             return ca.Function(name, args, [ca.densify(ca.jacobian(of, y))])

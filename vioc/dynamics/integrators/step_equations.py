@@ -26,7 +26,6 @@ from vioc.dynamics.integrators.newton import (
     dependent_constraints,
     singular_ahead,
 )
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.masses import fault_at
 from vioc.errors import StepError
 
@@ -77,7 +76,7 @@ class BlockEvaluator:
         h1, J1 = rule.closing(q0, q1, theta)
         J0 = f.constraint(q0, theta)[1]
         outputs = [balance, h1, rule.slope(q0, q1, forces, t, dt, theta), J1[:, :nd], J0[:, :nd]]
-        self._function = ca.Function("equations", [x, u, t, dt, theta, z], outputs, OPTIONS)
+        self._function = ca.Function("equations", [x, u, t, dt, theta, z], outputs)
         self._evaluate = Evaluator(self._function)
 
     @cached_property
@@ -100,7 +99,7 @@ class BlockEvaluator:
         residual = ca.vertcat(balance, (h - (1 - share) * off) / length)
         matrix = ca.blockcat([[D * length, -J0.T], [J1, ca.SX(f.nm, f.nm)]])
         outputs = [residual, ca.densify(matrix.T)]
-        return Evaluator(ca.Function("along_branch", [x, u, t, dt, theta, off, w, share], outputs, OPTIONS))
+        return Evaluator(ca.Function("along_branch", [x, u, t, dt, theta, off, w, share], outputs))
 
     def __call__(self, x, u, t, dt, theta, z) -> ResidualBlocks:
         one = np.ndim(z) == 1

@@ -23,7 +23,6 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.following import equations
 from vioc.dynamics.integrators.newton import BranchRoot, solve_step
 from vioc.dynamics.integrators.step_equations import BlockEvaluator, StepEquations
-from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.mechanical import MechanicalMap
@@ -105,7 +104,7 @@ class VariationalRule(ABC):
         q0, q1, u = (ca.SX.sym(n, m) for n, m in (("q0", f.nq), ("q1", f.nq), ("u", len(f.system.inputs))))
         t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), f.symbols.parameters
         p = self.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta).momentum
-        return ca.Function("momentum", [q0, q1, u, t, dt, theta], [p], OPTIONS)
+        return ca.Function("momentum", [q0, q1, u, t, dt, theta], [p])
 
     @cached_property
     def residual(self) -> ca.Function:
@@ -127,7 +126,7 @@ class VariationalRule(ABC):
             part(x1, nq, nq + nd) - done.momentum,
             part(x1, nq + nd) - (rho - part(q0, nd)) / dt,
         )
-        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows], OPTIONS)
+        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows])
 
     @cached_property
     def following(self) -> Evaluator:

@@ -14,7 +14,6 @@ from vioc.control.descent.symbolic.stage import SymbolicStage
 from vioc.control.stages.symbols import riccati_step
 from vioc.maps.protocol import Kernel
 
-OPTIONS = {"cse": True}
 REGULAR = 1e8  # sum of |entries| of A, B above which the map itself checks if the step is singular
 FINITE = 1e300
 
@@ -87,7 +86,7 @@ def model_stage(e: SymbolicStage) -> ca.Function:
         _affine(AB, step.K, step.d),
     ]
     args = [carry, *e.arguments, weights, shift]
-    return ca.Function("about", args, [ca.densify(o) for o in outputs], OPTIONS)
+    return ca.Function("about", args, [ca.densify(o) for o in outputs], {"cse": True})
 
 
 def quadratic_stage(e: SymbolicStage) -> ca.Function:
@@ -104,7 +103,7 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
     AB = ca.horzcat(by_rows(A, nx), by_rows(B, nx))
     step = riccati_step(AB, by_rows(H, ns) + w * ca.diag(shift), g, P, p)
     outputs = [ca.vertcat(ca.vec(step.P), step.p), _affine(AB, step.K, step.d), step.bad]
-    return ca.Function("lq", [carry, row, H, w, shift], [ca.densify(o) for o in outputs], OPTIONS)
+    return ca.Function("lq", [carry, row, H, w, shift], [ca.densify(o) for o in outputs])
 
 
 def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
@@ -132,7 +131,7 @@ def direction_stage(e: SymbolicStage) -> ca.Function:
     y = by_rows(row[: -(nu + nx)], nu + nx) @ dx + row[-(nu + nx) :]
     slope = carry[0] + ca.dot(g, ca.vertcat(dx, y[:nu]))
     outputs = [ca.vertcat(slope, y[nu:]), y[:nu], ca.SX(0)]
-    return ca.Function("direction", [carry, row, g], [ca.densify(o) for o in outputs], OPTIONS)
+    return ca.Function("direction", [carry, row, g], [ca.densify(o) for o in outputs])
 
 
 def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
@@ -148,11 +147,11 @@ def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
     error = kernel.difference(x + gamma * dx, carry[1:])
     curve = [x, u, dx, du, gains, gamma]
     applied = u + gamma * du - by_rows(gains, nu) @ error
-    feedback = ca.Function("feedback", [carry, *curve], [applied], OPTIONS)
+    feedback = ca.Function("feedback", [carry, *curve], [applied])
     cost = ca.substitute(e.l, x, carry[1:])
     after = ca.SX.sym("after", nx)
     total = ca.vertcat(carry[0] + cost, after)
-    add = ca.Function("add", [carry, u, lam, after, dt, theta, reference, w], [total], OPTIONS)
+    add = ca.Function("add", [carry, u, lam, after, dt, theta, reference, w], [total])
 
     def mx(*symbols: ca.SX) -> list[ca.MX]:
         return [ca.MX.sym("a", s.numel()) for s in symbols]
@@ -169,7 +168,7 @@ def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
 def running_stage(e: SymbolicStage) -> ca.Function:
     """Return the CasADi function of the running cost of one step."""
     x, u, _, lam, _, dt, theta, reference, w = e.arguments
-    return ca.Function("running", [x, u, lam, dt, theta, reference, w], [ca.densify(e.l)], OPTIONS)
+    return ca.Function("running", [x, u, lam, dt, theta, reference, w], [ca.densify(e.l)])
 
 
 def curvature_stage(e: SymbolicStage) -> ca.Function:
@@ -178,7 +177,7 @@ def curvature_stage(e: SymbolicStage) -> ca.Function:
     It is by (x, u); multipliers count as functions of both.
     """
     H = e.condense(e.hessian(e.l))
-    return ca.Function("curvature", e.arguments, [ca.densify(H)], OPTIONS)
+    return ca.Function("curvature", e.arguments, [ca.densify(H)])
 
 
 def by_rows(entries: ca.SX, rows: int) -> ca.SX:

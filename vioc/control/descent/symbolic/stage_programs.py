@@ -14,7 +14,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.control.costs.cost import Cost, Family
-from vioc.control.descent.symbolic.newton_stage import OPTIONS, by_rows
+from vioc.control.descent.symbolic.newton_stage import by_rows
 from vioc.control.descent.symbolic.stage import LARGEST, SMALL, SymbolicStage, operations
 from vioc.control.stages.symbols import riccati_step
 from vioc.maps.protocol import OneStepMap
@@ -105,7 +105,7 @@ class StagePrograms:
         e = self.equations
 
         def build() -> ca.Function:
-            return ca.Function("curve", e.arguments, [e.l, ca.dot(e.r, e.r)], OPTIONS)
+            return ca.Function("curve", e.arguments, [e.l, ca.dot(e.r, e.r)])
 
         args = [np.ascontiguousarray(X[:-1]), U, np.ascontiguousarray(X[1:]), lam, *grid]
         running, gap = self.program("curve", build).map(args, len(U))
@@ -188,7 +188,7 @@ class StagePrograms:
             ca.vertcat(l_s, l_z[nx:, :]),  # CasADi makes l_z[nx:] of a single entry a row, 1 x 0
         ]
         args = [carry, x, u, x1, lam, dual, *grid, ca.vertcat(tau, shift)]
-        return ca.Function("newton", args, [ca.densify(o) for o in outputs], OPTIONS)
+        return ca.Function("newton", args, [ca.densify(o) for o in outputs])
 
     def forward(self, affine: np.ndarray, nu: int, nx: int) -> np.ndarray:
         """Compute the Newton step of all stages, forward in time.
@@ -201,7 +201,7 @@ class StagePrograms:
         def build() -> ca.Function:
             dx, row = ca.SX.sym("dx", nx), ca.SX.sym("row", affine.shape[1])
             y = by_rows(row[: size * nx], size) @ dx + row[size * nx :]
-            return ca.Function("forward", [dx, row], [y[nu : nu + nx], y, ca.SX(0)], OPTIONS)
+            return ca.Function("forward", [dx, row], [y[nu : nu + nx], y, ca.SX(0)])
 
         program = self.program(f"forward{size}", build)
         return program.accumulate(np.zeros(nx), [affine], len(affine), 0, np.inf)[0][1]

@@ -26,7 +26,6 @@ from vioc.dynamics.integrators.contact.opposed import CLOSED
 from vioc.dynamics.integrators.contact.resting import ContactSteps
 from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.integrators.midpoint import MidpointVI
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
 
@@ -107,7 +106,7 @@ class Bounces(ContactSteps):
         q, theta = ca.SX.sym("q", f.nq), f.symbols.parameters
         phi, slope = f.touches.gaps(q, theta, NOWHERE)
         outputs = [ca.densify(ca.SX(o)) for o in (phi, slope, ca.jacobian(phi, theta))]
-        self._gaps = Evaluator(ca.Function("gaps", [q, theta], outputs, OPTIONS))
+        self._gaps = Evaluator(ca.Function("gaps", [q, theta], outputs))
 
     # -- flights --------------------------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ from vioc.dynamics.integrators.chord import CONTRACTION
 from vioc.dynamics.integrators.newton import ONE, BranchRoot, Linearized, solve_step
 from vioc.dynamics.integrators.predictor import far
 from vioc.dynamics.integrators.step_equations import StepEquations
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
     lag, nd, nq = f.lagrangian, f.nd, f.nq
     q0, p, rho = part(x, 0, nq), part(x, nq, nq + nd), part(u, len(f.system.inputs))
     g, inverse = lag.graph, lag.mass_inverse
-    numbers = ca.Function("masses", [g.q_vector, g.parameters], [ca.vertcat(*inverse.entries())], OPTIONS)
+    numbers = ca.Function("masses", [g.q_vector, g.parameters], [ca.vertcat(*inverse.entries())])
     inverse = inverse.with_entries(ca.vertsplit(numbers(q0, theta)))
 
     def moved(b: Any) -> Any:
@@ -50,12 +49,12 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
     if nq > nd:
         rates, v_k = (rho - part(q0, nd)) / dt, part(g.v_vector, nd)
         along = lag.M[:nd, nd:] @ v_k
-        carried -= ca.Function("along", [g.q_vector, v_k, g.parameters], [along], OPTIONS)(q0, rates, theta)
+        carried -= ca.Function("along", [g.q_vector, v_k, g.parameters], [along])(q0, rates, theta)
     v = moved(carried)
     w, by = ca.SX.sym("w", nd), ca.SX.sym("by", nd)
     q1 = ca.vertcat(part(q0, 0, nd) + dt * w, rho)
     at = f.rule.parts(q0, q1, p, part(u, 0, len(f.system.inputs)), t, dt, theta).balance
-    tangent = ca.Function("tangent", [w, by, x, u, t, dt, theta], [at, ca.jtimes(at, w, by)], OPTIONS)
+    tangent = ca.Function("tangent", [w, by, x, u, t, dt, theta], [at, ca.jtimes(at, w, by)])
     d, weights = V - v, f.lagrangian.mass_scale
     begin, slope = tangent(v, d, x, u, t, dt, theta)
     e, stiff = moved(balance - begin - slope), moved(-slope)

@@ -9,7 +9,6 @@ import casadi as ca
 
 from vioc.dynamics.contact.touch import unit_of
 from vioc.dynamics.integrators.contact.touching import Touches, Touching
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.quantities import QuantityTable
 
@@ -90,7 +89,7 @@ class TouchQuantities:
     def _at(self, expression: ca.SX) -> ca.SX:
         f, g = self._f, self._f.lagrangian.graph
         q, theta = f.symbols.x[: f.nq], f.symbols.parameters
-        return ca.Function("at", [g.q_vector, g.parameters], [expression], OPTIONS)(q, theta)
+        return ca.Function("at", [g.q_vector, g.parameters], [expression])(q, theta)
 
     def _names(self) -> list[str]:
         touches = self._touches.all

@@ -25,7 +25,6 @@ from vioc.dynamics.contact.interior import ContactStep, End, EndProblem, Interio
 from vioc.dynamics.contact.look import Look
 from vioc.dynamics.integrators.contact.branch import suspect
 from vioc.dynamics.integrators.contact.touching import NOWHERE
-from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.chord import ChordParts
@@ -245,7 +244,7 @@ class Pieces:
 
 
 def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
-    return ca.Function(name, args, [ca.densify(ca.SX(o)) for o in outputs], OPTIONS)
+    return ca.Function(name, args, [ca.densify(ca.SX(o)) for o in outputs])
 
 
 class CoordinateEnd(End):
@@ -270,7 +269,7 @@ class CoordinateEnd(End):
         point = [V, lam, y, *state]
 
         def function(name: str, more: list, build: Callable[[], Sequence[Any]]) -> Evaluator:
-            return Evaluator(lambda: ca.Function(name, [*point, *more], [*build()], OPTIONS))
+            return Evaluator(lambda: ca.Function(name, [*point, *more], [*build()]))
 
         self.newton = function("newton", [goal], lambda: p.newton(*system))
         self.expand = function("expand", [goal, dV], lambda: [p.expand(*system, dV)])

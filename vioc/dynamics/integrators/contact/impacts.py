@@ -32,7 +32,6 @@ from vioc.dynamics.contact.interior import End, EndProblem, InteriorPoint
 from vioc.dynamics.contact.tape import Tape, in_units
 from vioc.dynamics.integrators.contact.contact_step import condensed
 from vioc.dynamics.integrators.contact.touching import NOWHERE
-from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI
@@ -116,7 +115,7 @@ class ImpactPieces:
         each = list(zip(cones, ca.vertsplit(y, own), speeds, J, ca.vertsplit(mu), strict=True))
 
         def function(name: str, args: list, *outputs: Any) -> ca.Function:
-            return ca.Function(name, args, [ca.densify(ca.SX(o)) for o in outputs], OPTIONS)
+            return ca.Function(name, args, [ca.densify(ca.SX(o)) for o in outputs])
 
         stack = ca.vertcat
         self.held = function("held", [q, theta], *entries, f.touches.friction(theta))
@@ -176,7 +175,7 @@ class ImpactEnd(End):
         system = M, J, Dh, mu, preload, h, left, y, gaps, slips, goal
 
         def function(name: str, more: list, outputs: Any) -> Evaluator:
-            return Evaluator(ca.Function(name, [V, lam, y, *given, mu, *more], outputs, OPTIONS))
+            return Evaluator(ca.Function(name, [V, lam, y, *given, mu, *more], outputs))
 
         self.newton = function("newton", [goal], p.newton(*system))
         self.expand = function("expand", [goal, dV], [p.expand(*system, dV)])
@@ -239,7 +238,7 @@ def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
     """
     lag, nd = f.lagrangian, f.nd
     g = lag.graph
-    M = ca.Function("M", [g.q_vector, g.parameters], [lag.M], OPTIONS)(q, theta)[:nd, :nd]
+    M = ca.Function("M", [g.q_vector, g.parameters], [lag.M])(q, theta)[:nd, :nd]
     J = [row[:, :nd] for row in f.touches.rows(f.touches.held(q, theta, NOWHERE))]
     return M, J, f.constraint(q, theta)[1][:, :nd]
 
@@ -298,7 +297,7 @@ class Impact:
         M, J, _ = mechanics(f, q, theta)
         N = ca.vertcat(*(j[0, :] for j in J))
         outputs = [ca.densify(ca.SX(o)) for o in (M, N, self._restitution)]
-        return Evaluator(ca.Function("numbers", [q, theta], outputs, OPTIONS))
+        return Evaluator(ca.Function("numbers", [q, theta], outputs))
 
     def struck(self, q, b, others, closed, bouncing, tight, theta) -> Struck:
         """Return momenta and impulses of N impacts.
@@ -472,11 +471,11 @@ class Impact:
     @cached_property
     def _results(self) -> Evaluator:
         args, _, X = self._symbols
-        return Evaluator(ca.Function("struck", args, [X[: self._f.nd], X[self._f.nd :]], OPTIONS))
+        return Evaluator(ca.Function("struck", args, [X[: self._f.nd], X[self._f.nd :]]))
 
     @cached_property
     def _slopes(self) -> Evaluator:
         args, G, X = self._symbols
         y = ca.vertcat(args[0], args[1], args[-2])
         outputs = [ca.densify(ca.jacobian(r, v)) for r in (G, X) for v in (y, args[-1])]
-        return Evaluator(ca.Function("slopes", args, outputs, OPTIONS))
+        return Evaluator(ca.Function("slopes", args, outputs))

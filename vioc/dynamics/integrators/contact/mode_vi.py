@@ -29,7 +29,7 @@ from vioc.dynamics.integrators.contact.touching import NOWHERE, Touches, Touchin
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.midpoint_rule import MidpointRule, as_alpha
 from vioc.dynamics.integrators.structured import StructuredLinearization
-from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ModelError, SlackWarning
 from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import StepSolver, none
@@ -260,7 +260,7 @@ class ModeVI(MechanicalMap):
     @shared
     def _limit_rows(self) -> Evaluator:
         rows = ca.densify(ca.vertcat(*self._limits.values()))
-        return Evaluator(ca.Function("limits", list(self.symbols), [rows], OPTIONS))
+        return Evaluator(ca.Function("limits", list(self.symbols), [rows]))
 
     @shared
     def _limits(self) -> Mapping[str, ca.SX]:

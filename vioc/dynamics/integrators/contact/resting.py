@@ -22,7 +22,6 @@ from vioc.dynamics.integrators.contact.impacts import mechanics
 from vioc.dynamics.integrators.contact.opposed import CLOSED, openable
 from vioc.dynamics.integrators.contact.placed import PlacedProgram
 from vioc.dynamics.integrators.newton import NEAR, dependent_constraints
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.times import StepTimes
@@ -57,7 +56,7 @@ class ContactSteps(ABC):
         q, theta = ca.SX.sym("q", self._of.nq), self._of.symbols.parameters
         M, J, _ = mechanics(self._of, q, theta)
         N = ca.vertcat(*(j[0, :] for j in J))
-        return Evaluator(ca.Function("normals", [q, theta], [ca.densify(M), ca.densify(N)], OPTIONS))
+        return Evaluator(ca.Function("normals", [q, theta], [ca.densify(M), ca.densify(N)]))
 
     def openable(self, f: ContactVI, x: np.ndarray, closed: np.ndarray) -> np.ndarray:
         """Return, for each closed contact of a state x, whether a feasible velocity can open it.
@@ -171,7 +170,7 @@ class Resting(ContactSteps):
         V = (part(x1, 0, f.nd) - part(x, 0, f.nd)) / dt
         R, X = equations(f, x, u, V, p, t, dt, theta, f.barrier)
         rows = ca.vertcat(R, x1[f.nd :] - X[f.nd :])
-        return ca.Function("residual", [x, u, x1, p, t, dt, theta], [rows], OPTIONS)
+        return ca.Function("residual", [x, u, x1, p, t, dt, theta], [rows])
 
     def derivatives(self, f: ContactVI) -> MapDerivatives:
         by = self._derivatives

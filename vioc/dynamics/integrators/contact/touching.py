@@ -18,7 +18,7 @@ from vioc.dynamics.contact.polytopes import NUMBERS, OFF, PLACES, Pair, Polytope
 from vioc.dynamics.contact.touch import AnyTouch
 from vioc.dynamics.description.component import Meeting
 from vioc.dynamics.kinematics import FrameGraph
-from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.masses import natural_length
 from vioc.dynamics.terms.contacts import PairContact
 from vioc.errors import ModelError
@@ -90,7 +90,7 @@ class Polytopes:
         poses = [c for R, p in places for c in (*p, *(e for row in R for e in row))]
         args = [g.q_vector, g.v_vector, g.parameters]
         outputs = [ca.vertcat(ca.SX(0, 1), *map(ca.SX, own)) for own in (poses, moves)]
-        self._frames = Evaluator(ca.Function("frames", args, list(map(ca.densify, outputs)), OPTIONS))
+        self._frames = Evaluator(ca.Function("frames", args, list(map(ca.densify, outputs))))
 
     def at(self, q: np.ndarray, v: np.ndarray, theta: np.ndarray, dt: float) -> MeetingPlaces:
         """Return the contact points of boxes and convex hulls at a configuration q.
@@ -139,8 +139,8 @@ class Touches:
         rows = []
         for i, t in enumerate(self.all):
             rows += [slope[i : i + t.lead, :], ca.jacobian(t.slip, v)]
-        self.gaps = ca.Function("gaps", [q, theta, places], [ca.densify(phi), slope], OPTIONS)
-        self.held = ca.Function("held", [q, theta, places], [ca.vertcat(*rows)], OPTIONS)
+        self.gaps = ca.Function("gaps", [q, theta, places], [ca.densify(phi), slope], {"cse": True})
+        self.held = ca.Function("held", [q, theta, places], [ca.vertcat(*rows)], {"cse": True})
         self.friction = ca.Function("friction", [theta], [ca.vertcat(*(ca.SX(t.friction) for t in self.all))])
         self.names = tuple(n for t in self.all for n in t.multipliers)
         self._units = units_of_touches(system, self.all, self._length)

@@ -22,7 +22,6 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.rotations import Quaternion
 from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.integrators.quadrature import Quadrature, quadrature
-from vioc.dynamics.lagrangian import OPTIONS
 
 ONE = (1.0, 0.0, 0.0, 0.0)
 
@@ -49,7 +48,7 @@ class Curves:
         w, dt = ca.SX.sym("w", 3, self.rule.stages), ca.SX.sym("dt")
         stages, end = Path(self.rule, w, dt).ends
         outputs = [ca.horzcat(*(vec.column(_unit(s)) for s in stages)), vec.column(_unit(end))]
-        return ca.Function("path", [w, dt], outputs, OPTIONS)
+        return ca.Function("path", [w, dt], outputs)
 
     @cached_property
     def momenta(self) -> ca.Function:
@@ -66,7 +65,7 @@ class Curves:
         )
         found, end = Path(self.rule, w, dt).momenta(_vector(pi), _columns(torques))
         outputs = [ca.horzcat(*map(vec.column, found)), vec.column(end)]
-        return ca.Function("momenta", [w, torques, pi, dt], outputs, OPTIONS)
+        return ca.Function("momenta", [w, torques, pi, dt], outputs)
 
     @cached_property
     def errors(self) -> ca.Function:
@@ -93,7 +92,7 @@ class Curves:
             c, *v = rot.multiply(rot.conjugate(was), rot.multiply(start, now))
             turns.append(vec.column(vec.scale(2 / c, v)))  # type: ignore[arg-type]
         outputs = [ca.horzcat(*turns), ca.horzcat(momenta, arrival)]
-        return ca.Function("errors", [y, dt, given], outputs, OPTIONS)
+        return ca.Function("errors", [y, dt, given], outputs)
 
     @cached_property
     def slopes(self) -> ca.Function:
@@ -107,7 +106,7 @@ class Curves:
         """
         y, dt, given = self.errors.sx_in()
         outputs = [ca.densify(ca.jacobian(ca.vec(o), y)) for o in self.errors(y, dt, given)]
-        return ca.Function("slopes", [y, dt, given], outputs, OPTIONS)
+        return ca.Function("slopes", [y, dt, given], outputs)
 
     @cached_property
     def curvature(self) -> ca.Function:
@@ -124,7 +123,7 @@ class Curves:
         turns, momenta = self.errors(y, dt, given)
         weights = ca.SX.sym("weights", 2 * turns.numel())
         H = ca.hessian(ca.dot(weights, ca.vertcat(ca.vec(turns), ca.vec(momenta))), y)[0]
-        return ca.Function("curvature", [y, dt, given, weights], [ca.densify(H)], OPTIONS)
+        return ca.Function("curvature", [y, dt, given, weights], [ca.densify(H)])
 
 
 @lru_cache(maxsize=16)

@@ -22,7 +22,6 @@ from vioc.dynamics.integrators.groups.group_stages import GroupStageDerivatives,
 from vioc.dynamics.integrators.iteration import repeated
 from vioc.dynamics.integrators.newton import solve_step
 from vioc.dynamics.integrators.predictor import far
-from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.groups.group_vi import GroupVI
@@ -59,7 +58,7 @@ class GalerkinStep:
             turned = (rot.multiply(start, tuple(ca.vertsplit(c))) for c in ca.horzsplit(stages))
             places.append(ca.horzcat(*map(vec.column, turned)))
             end += rot.advanced(start, tuple(ca.vertsplit(last)))
-        return ca.Function("places", [x, V, dt], [ca.vertcat(*places), ca.vertcat(*end)], OPTIONS)
+        return ca.Function("places", [x, V, dt], [ca.vertcat(*places), ca.vertcat(*end)])
 
     @cached_property
     def _factors(self) -> ca.Function:
@@ -76,7 +75,7 @@ class GalerkinStep:
             first = 2 * V @ (ca.DM(rule.values(np.array([0.5]))) @ ca.DM(rule.A)).T
             places = [self._places(x, ca.repmat(first, 1, s), dt / 2)[1]]
         found = [self.group.masses[0](q, theta) for q in places]
-        return ca.Function("factors", [x, V, dt, theta], [ca.vertcat(*found)], OPTIONS)
+        return ca.Function("factors", [x, V, dt, theta], [ca.vertcat(*found)])
 
     @property
     def _unknowns(self) -> int:
@@ -127,7 +126,7 @@ class GalerkinStep:
         after = ca.vertcat(ca.vec(V - by), ca.vec(lam - changes))
         args = [z, x, u, t, dt, theta, factors]
         found = ca.vertcat(x_next, after, part(z, s * nd))
-        return ca.Function("iterate", args, [after, found, error], OPTIONS)
+        return ca.Function("iterate", args, [after, found, error])
 
     def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
         """Return the corrections of one iteration of a step with s stages.

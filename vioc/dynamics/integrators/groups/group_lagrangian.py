@@ -22,7 +22,7 @@ from vioc.dynamics.description.frame import Frame, Pose, Transform, nest
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.groups.group_space import GroupSpace
-from vioc.dynamics.lagrangian import LONG, OPTIONS, Lagrangian
+from vioc.dynamics.lagrangian import LONG, Lagrangian
 
 
 class _Attitude(Pose):
@@ -117,7 +117,7 @@ class GroupLagrangian:
         result.
         """
         q, *_, theta = self._symbols
-        return ca.Function("place", [q, theta], list(self.at(q, theta)), OPTIONS)
+        return ca.Function("place", [q, theta], list(self.at(q, theta)))
 
     @cached_property
     def _symbols(self) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX, ca.SX]:
@@ -143,7 +143,7 @@ class GroupLagrangian:
             w, m = v[i : i + 3], L_v[i : i + 3]
             L_q[i + 1] -= w[0] * m[2]
             L_q[i + 2] -= w[1] * m[0] - w[0] * m[1]
-        return ca.Function("terms", [q, v, u, t, theta], [L_v, L_q, F, T, V], OPTIONS)
+        return ca.Function("terms", [q, v, u, t, theta], [L_v, L_q, F, T, V])
 
     @cached_property
     def constraint(self) -> ca.Function:
@@ -153,7 +153,7 @@ class GroupLagrangian:
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         h, Dh = ca.Function("raw", [g.q_vector, g.parameters], [lag.h, lag.Dh])(*self.at(q, theta))
-        return ca.Function("h", [q, theta], [h, ca.densify(Dh[:, self.place])], OPTIONS)
+        return ca.Function("h", [q, theta], [h, ca.densify(Dh[:, self.place])])
 
     @cached_property
     def directions(self) -> ca.Function:
@@ -165,7 +165,7 @@ class GroupLagrangian:
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         raw = ca.Function("raw", [g.q_vector, g.parameters], [lag.directions, lag.sizes[:, 0]])
         J, sizes = raw(*self.at(q, theta))
-        return ca.Function("directions", [q, theta], [J[:, self.place], ca.densify(sizes)], OPTIONS)
+        return ca.Function("directions", [q, theta], [J[:, self.place], ca.densify(sizes)])
 
     @cached_property
     def velocity(self) -> ca.Function:
@@ -178,7 +178,7 @@ class GroupLagrangian:
         raw = ca.Function("raw", [g.q_vector, own, g.parameters], [lag.velocity(own)[0]])
         angles, values = self.at(q, theta)
         v = raw(angles, vec.column(self.theirs(ca.vertsplit(p))), values)
-        return ca.Function("velocity", [q, p, theta], [self.ours(v)], OPTIONS)
+        return ca.Function("velocity", [q, p, theta], [self.ours(v)])
 
     @cached_property
     def motion(self) -> ca.Function:
@@ -200,7 +200,7 @@ class GroupLagrangian:
         for i in range(self.space.nr, self.space.nd, 3):  # the twin's axes rotate with its angles
             w = v[i : i + 3]
             a[i : i + 3] += ca.vertcat(w[1] * w[2], -w[0] * w[2], w[0] * w[1])
-        return ca.Function("motion", [q, p, u, t, theta], [v, a, lam], OPTIONS)
+        return ca.Function("motion", [q, p, u, t, theta], [v, a, lam], {"cse": True})
 
     def moved(self, expression: Any, q: Any, v: Any, theta: Any) -> ca.SX:
         """Evaluate an expression of the auxiliary mechanism at the configuration q.
@@ -209,7 +209,7 @@ class GroupLagrangian:
         by three angles.
         """
         g = self.lagrangian.graph
-        raw = ca.Function("raw", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
+        raw = ca.Function("raw", [g.q_vector, g.v_vector, g.parameters], [expression])
         angles, values = self.at(q, theta)
         return raw(angles, vec.column(self.theirs(ca.vertsplit(v))), values)
 
@@ -234,9 +234,9 @@ class GroupLagrangian:
             x += y[i] * vec.column(column)
         pushes = saddle.solve(given, ca.vertsplit(y) if nm else [])[1]
         return (
-            ca.Function("factors", [q, theta], [raw(*self.at(q, theta))], OPTIONS),
-            ca.Function("solve", [numbers, a, y], [self.ours(ca.vertsplit(x))], OPTIONS),
-            ca.Function("pushes", [numbers, a, y], [vec.column(pushes)], OPTIONS),
+            ca.Function("factors", [q, theta], [raw(*self.at(q, theta))]),
+            ca.Function("solve", [numbers, a, y], [self.ours(ca.vertsplit(x))]),
+            ca.Function("pushes", [numbers, a, y], [vec.column(pushes)]),
         )
 
     @cached_property
@@ -251,7 +251,7 @@ class GroupLagrangian:
         angles, values = self.at(q, theta)
         impulse = raw(angles, vec.column(self.theirs(ca.vertsplit(p))), values)
         along = p - self.constraint(q, theta)[1].T @ impulse
-        return ca.Function("settled", [q, p, theta], [along, impulse], OPTIONS)
+        return ca.Function("settled", [q, p, theta], [along, impulse])
 
     @cached_property
     def places(self) -> ca.Function:
@@ -262,7 +262,7 @@ class GroupLagrangian:
         poses = [g.node_pose(i) for i in self._nodes]
         p, R = ca.horzcat(*(vec.column(b) for _, b in poses)), ca.horzcat(*(vec.matrix(a) for a, _ in poses))
         raw = ca.Function("raw", [g.q_vector, g.parameters], [p, R])
-        return ca.Function("places", [q, theta], list(raw(*self.at(q, theta))), OPTIONS)
+        return ca.Function("places", [q, theta], list(raw(*self.at(q, theta))))
 
     # -- recursions over the tree -------------------------------------------------------------------
 

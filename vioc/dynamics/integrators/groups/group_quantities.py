@@ -14,7 +14,6 @@ from vioc.dynamics.charts import Chart
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.groups.group_lagrangian import GroupLagrangian
 from vioc.dynamics.integrators.groups.group_space import GroupSpace
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.quantity_units import quantity_unit
 from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.errors import ModelError
@@ -48,7 +47,7 @@ class GroupQuantities(KernelMap):
     @shared
     def _velocity(self) -> Evaluator:
         def build() -> ca.Function:
-            return ca.Function("velocity", [self.symbols.x, self.symbols.parameters], [self._rates], OPTIONS)
+            return ca.Function("velocity", [self.symbols.x, self.symbols.parameters], [self._rates])
 
         return Evaluator(self.backend.program(build, "velocity"))
 

@@ -22,7 +22,6 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.integrators.groups.curves import Curves
 from vioc.dynamics.integrators.newton import BranchEquations, BranchRoot, Linearized
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
 
@@ -407,7 +406,7 @@ def _by_columns(function: ca.Function) -> ca.Function:
     """
     args = [ca.SX.sym("a", function.numel_in(i)) for i in range(function.n_in())]
     given = [ca.reshape(a, *function.size_in(i)) for i, a in enumerate(args)]
-    return ca.Function(function.name(), args, [ca.vec(o) for o in function.call(given)], OPTIONS)
+    return ca.Function(function.name(), args, [ca.vec(o) for o in function.call(given)])
 
 
 def _sizes(f: GroupVI, X: np.ndarray) -> np.ndarray:

@@ -36,7 +36,6 @@ from vioc.dynamics.integrators.newton import (
     solve_step,
 )
 from vioc.dynamics.integrators.predictor import far
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class GroupStep:
         rows = ca.vertcat(balance - Dh.T @ part(z, nd), h) if f.nm else balance
         args = [z, x, u, t, dt, theta]
         slope = ca.densify(ca.jacobian(rows, z))
-        return ca.Function("balance", args, [rows], OPTIONS), ca.Function("slope", args, [slope], OPTIONS)
+        return ca.Function("balance", args, [rows]), ca.Function("slope", args, [slope])
 
     def _context(self) -> list[ca.SX]:
         """Return new CasADi symbols of a step's state, input, time, step length and parameters."""
@@ -132,7 +131,7 @@ class GroupStep:
         """
         args = self._context()
         args.insert(1, ca.SX.sym("w", self.space.nd))
-        return ca.Function("impulse", args, [self.middle(*args).impulse], OPTIONS)
+        return ca.Function("impulse", args, [self.middle(*args).impulse])
 
     def residual(self) -> ca.Function:
         """Return the CasADi function that computes the residual (nx + nm,) of a step.
@@ -157,7 +156,7 @@ class GroupStep:
             push = self.group.constraint(x[: space.nq], theta)[1].T @ lam
         _, p1 = self.end(x, w, part(x, space.nq) - push, step.impulse)
         rows = ca.vertcat(step.balance - push, *norms, h, part(x1, space.nq) - p1)
-        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows], OPTIONS)
+        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows])
 
     # -- their solution -----------------------------------------------------------------------------
 
@@ -186,7 +185,7 @@ class GroupStep:
         factors = ca.vertcat(*factored.entries())
         suspect = signs(factored, J0, dt, self.f.mass_scale[group.place_of])
         args = [x, guess, u, t, dt, theta]
-        factorize = ca.Function("factorize", args, [guess / size, factors, suspect], OPTIONS)
+        factorize = ca.Function("factorize", args, [guess / size, factors, suspect])
 
         numbers, w = ca.SX.sym("numbers", factors.numel()), y * size
         step = self.middle(x, w, u, t, dt, theta)
@@ -199,7 +198,7 @@ class GroupStep:
         changes, error = contracting(g, memory, f.tolerance, contraction)
         outputs = [changes, w + correction, step.impulse, vec.column(multipliers), error]
         args = [ca.vertcat(y, memory), *context, numbers]
-        return factorize, ca.Function("iterate", args, [*map(ca.densify, outputs)], OPTIONS)
+        return factorize, ca.Function("iterate", args, [*map(ca.densify, outputs)])
 
     def _constraint_slopes(self, x: Any, w: Any, theta: Any) -> tuple[list, list]:
         """Return the constraint Jacobians at the start and at the end of a step.
@@ -233,7 +232,7 @@ class GroupStep:
         if f.nm:
             p = p - self.group.constraint(x[: f.nq], theta)[1].T @ lam
         q1, p1 = self.end(x, w, p, impulse)
-        return ca.Function("finish", [x, w, impulse, lam, theta], [ca.vertcat(q1, p1)], OPTIONS)
+        return ca.Function("finish", [x, w, impulse, lam, theta], [ca.vertcat(q1, p1)])
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
         """Return the CasADi function that solves one step, or None if `robust` is True.
@@ -278,7 +277,7 @@ class GroupStep:
         x, u, t, dt, theta = self._context()
         nq = self.space.nq
         v, a, _ = self.group.motion(x[:nq], part(x, nq), u, t, theta)
-        return ca.Function("begins", [x, u, t, dt, theta], [v, a], OPTIONS)
+        return ca.Function("begins", [x, u, t, dt, theta], [v, a])
 
     @cached_property
     def _guess(self) -> ca.Function:
@@ -291,7 +290,7 @@ class GroupStep:
         v, a = self._begins(x, u, t, dt, theta)
         by_v, by_a = dt * v, dt**2 / 2 * a
         away = far(ca.fabs(by_v) + ca.fabs(by_a), self.f.turning)
-        return ca.Function("guess", [x, u, t, dt, theta], [by_v + by_a, away], OPTIONS)
+        return ca.Function("guess", [x, u, t, dt, theta], [by_v + by_a, away])
 
     # -- methods of a map with its parameters -----------------------------------------------------------
 

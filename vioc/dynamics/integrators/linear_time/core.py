@@ -20,7 +20,6 @@ from vioc.compile.programs import CHUNK, Program
 from vioc.dynamics.algebra.tree_recursions import Link, gather_links
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.integrators.chord import CONTRACTION, CONTRACTION_OF_MASS
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.progress import in_pieces
@@ -176,7 +175,7 @@ class LinearTimeCore:
         )
         v, inputs = (q1 - q0) / dt, u[: len(system.inputs)]
         ends = [dt / 2 * push(q, v, inputs, t + dt / 2, theta) for q in (q0, q1)]
-        function = ca.Function("extra", [q0, q1, u, t, dt, theta], ends, OPTIONS)
+        function = ca.Function("extra", [q0, q1, u, t, dt, theta], ends)
         generator = ca.CodeGenerator("extra", {"casadi_int": "long long"})
         generator.add(function)
         export = '#define CASADI_SYMBOL_EXPORT __attribute__((visibility("default")))\n'

@@ -25,7 +25,6 @@ from vioc.dynamics.integrators.linear_time.core import contraction
 from vioc.dynamics.integrators.linear_time.drnea import Bodies
 from vioc.dynamics.integrators.predictor import far, motion, predicted
 from vioc.dynamics.integrators.variational import StepParts
-from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.linear_time.linear_time_vi import LinearTimeVI
@@ -71,7 +70,7 @@ class StepGraphs:
         all_args = lag.function("L_q", [lag.L_q])
         zeros = ca.SX.zeros(g.u_vector.numel())
         force = all_args(g.q_vector, still, zeros, 0.0, g.parameters)
-        return ca.Function("weight", [g.q_vector, g.parameters], [part(force, 0, self.f.nd)], OPTIONS)
+        return ca.Function("weight", [g.q_vector, g.parameters], [part(force, 0, self.f.nd)])
 
     @cached_property
     def force(self) -> ca.Function:
@@ -200,7 +199,7 @@ class StepGraphs:
         error += w[-1] if once else self._suspect(saddle, J0, dt)
         z = ca.vertcat(y, memory)
         outputs = [changes, x_next, ca.densify(multipliers), error]
-        problem = ca.Function("problem", [z, *context, w], outputs, OPTIONS if nd <= SHORT else {})
+        problem = ca.Function("problem", [z, *context, w], outputs, {"cse": nd <= SHORT})
         identity = ca.Function("identity", [z, *context, w], [ca.SX.eye(nd + 1), *problem(z, *context, w)])
         options = {
             "jacobian_function": identity,
@@ -228,9 +227,7 @@ class StepGraphs:
             return predicted(f)
         x, _, _, dt, _ = args = motion(f).sx_in()
         moved, end = dt * motion(f)(*args)[0], part(x, 0, f.nd)
-        return ca.Function(
-            "guess", args, [end + moved if name == "IG2" else end, far(moved, f.turning)], OPTIONS
-        )
+        return ca.Function("guess", args, [end + moved if name == "IG2" else end, far(moved, f.turning)])
 
     def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
         """Return 0 if all pivots of a step's Newton matrix have the expected signs.

@@ -26,7 +26,6 @@ from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.integrators.step_equations import StepEquations
 from vioc.dynamics.integrators.variational import StepParts, VariationalRule, rescued
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.errors import ModelError
 from vioc.maps.derivatives import MapDerivatives
@@ -204,7 +203,7 @@ class LinearTimeVI(MechanicalMap):
         momentum = ca.vertcat(*bodies.gathered(places, bodies.impulses(X, h)[0])[: self.nd])
         weight = self.graphs.weight(g.q_vector, g.parameters)
         args = [g.q_vector, g.v_vector, g.parameters, h]
-        return Evaluator(ca.Function("authors", args, [momentum + h / 2 * weight], OPTIONS))
+        return Evaluator(ca.Function("authors", args, [momentum + h / 2 * weight]))
 
     # -- derivatives ------------------------------------------------------------------------------------
 

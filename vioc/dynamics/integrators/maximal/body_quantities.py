@@ -12,7 +12,6 @@ from vioc.dynamics.contact.touch import unit_of
 from vioc.dynamics.integrators.maximal.body_equations import Assembly
 from vioc.dynamics.integrators.maximal.body_space import STATE, TWIST, unpack_pose
 from vioc.dynamics.integrators.maximal.touches import Touch
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.quantity_units import quantity_unit
 from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.maps.orientation import AXES, rotation_vector
@@ -173,7 +172,7 @@ class BodyQuantities:
         g = self.terms
         moves = ca.depends_on(expression, g.twists)
         twists = self.velocities if moves else ca.SX(g.twists.numel(), 1)
-        f = ca.Function("at", [g.poses, g.twists, g.parameters], [expression], OPTIONS)
+        f = ca.Function("at", [g.poses, g.twists, g.parameters], [expression], {"cse": True})
         return f(ca.vertcat(*self.poses), twists, self.f.symbols.parameters)
 
     @cached_property
@@ -210,7 +209,7 @@ class BodyQuantities:
             for i, columns in zip(group.bodies, held, strict=True):
                 G[row : row + len(group.names), TWIST * i : TWIST * i + TWIST] = columns.T
             row += len(group.names)
-        return ca.Function("variations", [f.symbols.x, theta], [ca.densify(G)], OPTIONS)
+        return ca.Function("variations", [f.symbols.x, theta], [ca.densify(G)], {"cse": True})
 
     @cached_property
     def frame_positions(self) -> ca.Function:
@@ -226,4 +225,4 @@ class BodyQuantities:
             else:
                 places.append(g.node_pose(i)[1])
         flat = self._at(ca.vertcat(*(ca.SX(c) for p in places for c in p)))
-        return ca.Function("frames", [f.symbols.x, f.symbols.parameters], [ca.densify(flat)], OPTIONS)
+        return ca.Function("frames", [f.symbols.x, f.symbols.parameters], [ca.densify(flat)], {"cse": True})

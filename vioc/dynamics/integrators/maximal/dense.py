@@ -16,7 +16,6 @@ from vioc.dynamics.contact.polytopes import NUMBERS, OFF
 from vioc.dynamics.integrators.maximal.body_equations import Assembly
 from vioc.dynamics.integrators.maximal.body_space import POSE, STATE, TWIST
 from vioc.dynamics.integrators.maximal.graph import StepGraph
-from vioc.dynamics.lagrangian import OPTIONS
 
 
 class BodyEnd(End):
@@ -54,7 +53,7 @@ class BodyEnd(End):
 
         def function(name: str, more: list, *results: ca.SX) -> Evaluator:  # built on first use
             def build() -> ca.Function:
-                return ca.Function(name, [*point, *more], [ca.densify(ca.SX(r)) for r in results], OPTIONS)
+                return ca.Function(name, [*point, *more], [ca.densify(ca.SX(r)) for r in results])
 
             return Evaluator(build)
 
@@ -114,8 +113,8 @@ class DenseStep(ContactStep):
         moved = E.moved(z, V)
         ends = ca.vertcat(*E.poses(moved))
         outputs = [ca.vertcat(*moved), ends, E.landed(V, ends)]
-        start = ca.Function("start", [x, u, t, dt, theta], [poses, base], OPTIONS)
-        end = ca.Function("end", [x, V, u, t, dt, theta], outputs, OPTIONS)
+        start = ca.Function("start", [x, u, t, dt, theta], [poses, base])
+        end = ca.Function("end", [x, V, u, t, dt, theta], outputs)
         return Evaluator(start), Evaluator(end)
 
     @property

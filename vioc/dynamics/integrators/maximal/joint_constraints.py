@@ -19,7 +19,6 @@ import numpy as np
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.integrators.maximal.body_space import POSE, unpack_pose
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 
 PARALLEL = 1e-9
@@ -259,7 +258,7 @@ class ConstraintFunctions:
         a = places[0] if count == 2 else (vec.ZERO, vec.IDENTITY)
         g, *variations = joint.constraint(a, places[-1])
         rows = [ca.sparsify(ca.vertcat(*(ca.horzcat(*row) for row in v))) for v in variations[2 - count :]]
-        return ConstraintFunctions(ca.Function("joint", [*Z, theta], [ca.vertcat(*g), *rows], OPTIONS))
+        return ConstraintFunctions(ca.Function("joint", [*Z, theta], [ca.vertcat(*g), *rows], {"cse": True}))
 
     def _arguments(self) -> list[ca.SX]:
         return [ca.SX.sym("a", self.function.size1_in(i)) for i in range(self.function.n_in())]
@@ -271,7 +270,9 @@ class ConstraintFunctions:
         poses of the bodies.
         """
         args = self._arguments()
-        return ca.Function("held", args, [ca.sparsify(g.T) for g in self.function.call(args)[1:]], OPTIONS)
+        return ca.Function(
+            "held", args, [ca.sparsify(g.T) for g in self.function.call(args)[1:]], {"cse": True}
+        )
 
     @cached_property
     def landed(self) -> ca.Function:
@@ -285,7 +286,7 @@ class ConstraintFunctions:
         T, dt = [ca.SX.sym("T", 3, 3) for _ in Z], ca.SX.sym("dt")
         g, *rows = self.function.call([*Z, theta])
         H = [ca.sparsify(ca.horzcat(dt * v[:, :3], v[:, 3:] @ t)) for v, t in zip(rows, T, strict=True)]
-        return ca.Function("landed", [*Z, *T, dt, theta], [g, *H], OPTIONS)
+        return ca.Function("landed", [*Z, *T, dt, theta], [g, *H], {"cse": True})
 
     @cached_property
     def swept(self) -> ca.Function:
@@ -300,7 +301,7 @@ class ConstraintFunctions:
         V, dt = [ca.SX.sym("V", g.shape[0]) for g in held], ca.SX.sym("dt")
         H = [dt * g.T for g in held]
         swept = sum((h @ v for h, v in zip(H, V, strict=True)), ca.SX(self.size, 1))
-        return ca.Function("swept", [*held, *V, dt], [ca.densify(swept), *H], OPTIONS)
+        return ca.Function("swept", [*held, *V, dt], [ca.densify(swept), *H], {"cse": True})
 
     @cached_property
     def landed_off(self) -> ca.Function:
@@ -326,7 +327,7 @@ class ConstraintFunctions:
         slopes = [ca.horzcat(h[:, :3] * length, h[:, 3:]) for h in H]
         sizes = ca.sqrt(sum((ca.sum2(ca.densify(h) ** 2) for h in slopes), ca.SX(self.size, 1))) / ca.fabs(dt)
         off = ca.densify(g / ca.if_else(sizes > 0, sizes, 1))
-        return ca.Function("off", [g, *H, length, dt], [off], OPTIONS)
+        return ca.Function("off", [g, *H, length, dt], [off], {"cse": True})
 
     @cached_property
     def impulse(self) -> ca.Function:
@@ -335,7 +336,7 @@ class ConstraintFunctions:
         """
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam = ca.SX.sym("lambda", self.size)
-        return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held], OPTIONS)
+        return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held], {"cse": True})
 
     @cached_property
     def impulses(self) -> ca.Function:
@@ -348,7 +349,7 @@ class ConstraintFunctions:
         lam, radii = ca.SX.sym("lambda", self.size), ca.SX.sym("radii", self.bodies)
         lengths = ca.vertcat(*(ca.vertcat(1, 1, 1, r, r, r) for r in ca.vertsplit(radii)))
         impulses = ca.diag(1 / lengths) @ ca.densify(ca.vertcat(*held)) @ ca.diag(lam)
-        return ca.Function("impulses", [*held, lam, radii], [ca.sumsqr(impulses)], OPTIONS)
+        return ca.Function("impulses", [*held, lam, radii], [ca.sumsqr(impulses)], {"cse": True})
 
 
 @dataclass(frozen=True)

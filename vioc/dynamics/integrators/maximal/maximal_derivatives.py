@@ -15,7 +15,6 @@ from vioc.dynamics.contact.polytopes import NUMBERS
 from vioc.dynamics.integrators.maximal import body_space as space
 from vioc.dynamics.integrators.maximal.body_equations import Assembly, BodyBalance, Held
 from vioc.dynamics.integrators.maximal.body_space import STATE, TWIST
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
@@ -107,7 +106,9 @@ class MaximalDerivatives:
         (R,) = ca.substitute([R], [e, w], [ca.SX.zeros(e.numel()), known])
         norms = [ca.sumsqr(z[3:]) - 1 for z in goals]
         equations = ca.vertcat(*norms, R, x1[cut:] - velocities)
-        return ca.Function("residual", [x, u, x1, total, t, dt, theta], [ca.densify(equations)], OPTIONS)
+        return ca.Function(
+            "residual", [x, u, x1, total, t, dt, theta], [ca.densify(equations)], {"cse": True}
+        )
 
     @cached_property
     def _first(self) -> Evaluator:
