@@ -107,7 +107,7 @@ def run(report: Report) -> None:
     judged = judge(paper)
     report.measure(band=judged.band, drift_raw=judged.raw, drift_shadow=judged.shadow)
     if report.quick:
-        report.measure(drift_half=np.median(np.abs(ensemble(device, start, DT / 2, 2))))
+        report.measure(drift_half=np.median(np.abs(ensemble(device, start, DT / 2, 1))))
     else:
         drifts = ensemble(device, start, DT, 24)
         deviation = drifts.std(ddof=1)
@@ -200,8 +200,8 @@ def draw(
     """[T] Fig. 8, and below it the same energy in its band."""
     import matplotlib.pyplot as plt
 
-    f = vioc.MidpointVI(device, DT / 2)
-    fine = f.rollout(f.state_from_configurations(start, start), steps=round(2 * DURATION / DT))
+    f, duration = vioc.MidpointVI(device, DT / 2), 10.0 if report.quick else DURATION
+    fine = f.rollout(f.state_from_configurations(start, start), steps=round(2 * duration / DT))
     figure, (whole, band) = plt.subplots(2, 1, sharex=True, figsize=(7, 6), layout="constrained")
     whole.plot(paper.t, paper.energy, color="k", lw=0.8, label="total")
     for (name, rival), color in zip(rivals.items(), ("tab:red", "tab:purple"), strict=False):
@@ -213,7 +213,8 @@ def draw(
         offset = run.energy[0]
         band.plot(run.t, run.energy - offset, color=color, lw=0.5, alpha=0.5)
         label = f"shadow energy, dt = {run.map.dt:g} s"
-        band.plot(shadow_energy(run)[0], shadow_energy(run)[1] - offset, color=color, lw=1.5, label=label)
+        t, shadow = shadow_energy(run)
+        band.plot(t, shadow - offset, color=color, lw=1.5, label=label)
     band.set(xlabel="t (s)", ylabel="energy - its start (J)", title="the band (faint: energy at the samples)")
     band.legend(loc="lower left")
     for axes in (whole, band):

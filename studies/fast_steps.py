@@ -17,7 +17,7 @@ from studies.harness import Claim, Report, Study, at_most
 from studies.impact_restitution import arm
 from vioc.errors import ConstraintError, StepError
 
-COUNT, QUICK = 2000, 15  # states of each case
+COUNT, QUICK = 2000, 7  # states of each case
 SAME = 1e-8  # rad, relative to 1 + |q|: ends that differ by less are one root
 
 STUDY = Study(

@@ -29,14 +29,16 @@ from vioc.compile import find_compiler
 from vioc.dynamics.description.frame import nest
 from vioc.errors import ChartWarning, StepError
 
-STEPS, QUICK = 1_000_000, 20_000
+STEPS, QUICK = 1_000_000, 10_000
+EULER = 20_000  # steps of MuJoCo's default rule, 200 s
 INERTIA = np.array([1.0, 2.0, 3.0])  # kg m^2, of the body
 SPIN = np.array([0.6, 0.0, 0.9])  # rad/s: about the greatest axis, near the separatrix
 BODY_DT, TOP_DT, QUADROTOR_DT = 0.01, 1e-3, 2e-3  # s
 MASS, G, ARM, ACROSS, ALONG = 1.0, 9.81, 0.5, 0.5, 0.2  # the top; inertias about its pivot
 ROTOR = vioc.Mass(0.02, (1e-5, 1e-5, 2e-5))
 ROTORS = (380.0, -400.0, 420.0, -390.0)  # rad/s
-FLOATING, FASTEST = 10.0, 5.0  # s of the random families, and their rates (rad/s, m/s)
+FLOATING, SOON = 10.0, 3.0  # s of the random families; in quick form
+FASTEST = 5.0  # rad/s, m/s, their rates
 
 ROUNDS = "momentum, largest change over its size"
 STUDY = Study(
@@ -238,7 +240,7 @@ def parts(f: GroupVI, x: np.ndarray) -> float:
     return float(np.linalg.norm(np.abs(M[rows]) @ np.abs(v)))
 
 
-def floats(system: vioc.System, seed: int) -> tuple[bool, float, bool, bool]:
+def floats(system: vioc.System, seed: int, duration: float) -> tuple[bool, float, bool, bool]:
     """Whether a run ends with its momentum as at the start, the order of its energy's band; and whether one
     on charts from that start ends, and without a warning.
     """
@@ -249,7 +251,7 @@ def floats(system: vioc.System, seed: int) -> tuple[bool, float, bool, bool]:
     def ran(f: Any, h: float) -> vioc.Trajectory | None:
         f = f.with_dt(h)
         try:
-            return f.rollout(at_rest(f, f.initial_state(*named), FASTEST), steps=round(FLOATING / h))
+            return f.rollout(at_rest(f, f.initial_state(*named), FASTEST), steps=round(duration / h))
         except StepError:
             return None
 
@@ -266,9 +268,9 @@ def floats(system: vioc.System, seed: int) -> tuple[bool, float, bool, bool]:
 
 
 def families(report: Report) -> None:
-    count = 1 if report.quick else 24
-    alone = [floats(random_tree(seed, 0), seed) for seed in range(count)]
-    trees = [floats(random_tree(seed, 2 + seed % 4), seed) for seed in range(count)]
+    count, duration = (1, SOON) if report.quick else (24, FLOATING)
+    alone = [floats(random_tree(seed, 0), seed, duration) for seed in range(count)]
+    trees = [floats(random_tree(seed, 2 + seed % 4), seed, duration) for seed in range(count)]
     report.measure(
         bodies=np.mean([kept for kept, *_ in alone]),
         trees=np.mean([kept for kept, *_ in trees]),
@@ -322,7 +324,7 @@ def peers(report: Report, steps: int) -> dict[str, tuple[np.ndarray, np.ndarray]
     )
     runs = {
         "body": tumble(one, BODY_DT, steps, (0, 0, 0, *SPIN), rule="RK4"),
-        "body_euler": tumble(one, BODY_DT, QUICK, (0, 0, 0, *SPIN), rule="Euler"),
+        "body_euler": tumble(one, BODY_DT, EULER, (0, 0, 0, *SPIN), rule="Euler"),
         "top": tumble(spun + "</body>", TOP_DT, steps, (0.5, 0, 20), rule="RK4", turn=1.0, g=G),
         "quadrotor": tumble(four, QUADROTOR_DT, steps, (0, 0, 0, 3, 5, 2, *ROTORS), rule="RK4"),
     }

@@ -81,6 +81,7 @@ class Flight:
         pinned: bool = False,
     ):
         self.mass, self.inertia, self.push, self.g, self.pinned = mass, np.asarray(inertia), push, g, pinned
+        self._known: dict[tuple, np.ndarray] = {}  # by starts, times and inputs
 
     def rate(self, t: float, y: np.ndarray, u: Any) -> np.ndarray:
         s, v, w = y[3:7], y[7:10], y[10:]
@@ -93,9 +94,12 @@ class Flight:
         return np.concatenate([moved[0], turning, moved[1], spun])
 
     def after(self, y: np.ndarray, time: float, u: Any = None) -> np.ndarray:
-        """The state (13,) at the end."""
-        found = solve_ivp(self.rate, (0, time), y, args=(u,), rtol=1e-13, atol=1e-13, method="DOP853")
-        return found.y[:, -1]
+        """The state (13,) at the end; integrated once for the same start, time and inputs."""
+        key = y.tobytes(), time, None if u is None else u.tobytes()
+        if key not in self._known:
+            found = solve_ivp(self.rate, (0, time), y, args=(u,), rtol=1e-13, atol=1e-13, method="DOP853")
+            self._known[key] = found.y[:, -1]
+        return self._known[key]
 
 
 def hung_flight(weight: float, arm: float, inertia: np.ndarray) -> Flight:

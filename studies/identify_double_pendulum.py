@@ -138,8 +138,17 @@ def printed(x: Any, u: Any, p: dict[str, Any]) -> Any:
     return ca.vertcat(w1, w2, (M22 * r1 - M12 * r2) / det, (M11 * r2 - M12 * r1) / det)
 
 
-def simulated(dx: Any, x: Any, u: Any, start: Any, U: np.ndarray) -> np.ndarray:
-    """(N+1, nx): dx(x, u) by scipy's DOP853, with inputs that are held from sample to sample."""
+def simulated(dx: Any, x: Any, u: Any, start: Any, U: np.ndarray, quick: bool) -> np.ndarray:
+    """(N+1, nx): dx(x, u) by scipy's DOP853, with inputs that are held from sample to sample.
+
+    In quick form by CasADi's Runge-Kutta steps of 0.1 ms, whose error is below a thousandth of the encoders'.
+    """
+    if quick:
+        model = {"x": x, "p": u, "ode": dx}
+        sample = ca.integrator("sample", "rk", model, 0.0, DT, {"number_of_finite_elements": 20})
+        a, b = ca.MX.sym("a", x.numel()), ca.MX.sym("b", u.numel())
+        run = ca.Function("step", [a, b], [sample(x0=a, p=b)["xf"]]).mapaccum("run", len(U))
+        return np.vstack([start, np.array(run(start, U.T)).T])
     rate, rows = ca.Function("rate", [x, u], [dx]), [np.asarray(start, float)]
     for held in U:
         part = solve_ivp(
@@ -168,10 +177,10 @@ def drive(seed: int, duration: float) -> np.ndarray:
     return np.array(rows).T
 
 
-def record(seed: int, duration: float) -> Record:
+def record(seed: int, duration: float, quick: bool = False) -> Record:
     """From hanging at rest."""
     U, x, u = drive(seed, duration), ca.SX.sym("x", 4), ca.SX.sym("u", 2)
-    q = simulated(printed(x, u, PUBLISHED), x, u, np.zeros(4), U)[:, :2]
+    q = simulated(printed(x, u, PUBLISHED), x, u, np.zeros(4), U, quick)[:, :2]
     y = q + NOISE * np.random.default_rng([7, seed]).standard_normal(q.shape)
     t = np.arange(len(q)) * DT
     return Record(t, {"q1": y[:, 0], "q2": y[:, 1]}, {"u1": U[:, 0], "u2": U[:, 1]}, name=f"record {seed}")
@@ -221,7 +230,7 @@ def furuta(report: Report) -> Any:
     t = np.arange(round(duration / DT) + 1) * DT
     U = sum(a * np.sin(2 * np.pi * f * t[:-1] + i) for i, (a, f) in enumerate([(3, 0.3), (2, 0.9), (2, 2.1)]))
     x, u, start = ca.SX.sym("x", 4), ca.SX.sym("u", 1), np.array([0.0, np.pi + 0.3, 0.0, 0.0])
-    X = simulated(furuta_rates(x, u, *FURUTA.values()), x, u, start, U[:, None])
+    X = simulated(furuta_rates(x, u, *FURUTA.values()), x, u, start, U[:, None], report.quick)
     count = 2 * np.pi / mhe_furuta.COUNTS
     y = count * np.round(X[:, :2] / count)
     one = Record(t, {"arm": y[:, 0], "pole": y[:, 1]}, {"voltage": U})
@@ -272,7 +281,7 @@ def by_hand(records: list[Record], start: dict[str, float]) -> dict[str, float]:
 def run(report: Report) -> None:
     true = own_numbers(PUBLISHED)
     f = vioc.MidpointVI(double_pendulum(PUBLISHED), DT, backend="virtual" if report.quick else "compiled")
-    records = [record(seed, SHORT if report.quick else LONG) for seed in range(1 if report.quick else 2)]
+    records = [record(0, SHORT, True)] if report.quick else [record(seed, LONG) for seed in range(2)]
     step = STEP if report.quick else FINE
     noise = {"q1": NOISE**2, "q2": NOISE**2}
     every = identify(f, records, list(true), values=started(0), noise=noise, dt=step)

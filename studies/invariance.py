@@ -39,7 +39,7 @@ SAME = 1e-8  # relative difference of optima
 TIGHT = 1e-11  # tolerance of DMOC, whose barrier leaves more of a cost by default
 N, STEP = 20, 0.05
 COSTS = 1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9
-QUICK = 13  # of the tasks every so-manieth is taken in quick form, in two systems of units and with two costs
+QUICK = 25  # of the tasks every so-manieth is taken in quick form, in two systems of units and with two costs
 
 
 class Units(NamedTuple):

@@ -107,7 +107,7 @@ def swing(name: str, n: int, tolerance: float, angle: float = np.pi / 4, dt: flo
 
 
 def tolerances(report: Report) -> dict:
-    counts = {name: ns[: len(ns) // 2] if report.quick else ns for name, ns in LINKS.items()}
+    counts = {name: (ns[len(ns) // 2 - 1],) if report.quick else ns for name, ns in LINKS.items()}
     found = {
         (name, n, tol): swing(name, n, tol) for name, ns in counts.items() for n in ns for tol in TOLERANCES
     }

@@ -56,10 +56,10 @@ STUDY = Study(
 
 @STUDY.body
 def run(report: Report) -> None:
-    count, samples = (40, 700) if report.quick else (1000, 10_000)
+    count, samples, directions = (20, 600, 12) if report.quick else (1000, 10_000, 50)
     weights = (0.1, 1.0) if report.quick else WEIGHTS
     f = balanced()
-    task = functools.partial(weigh, f, count=count, samples=samples)
+    task = functools.partial(weigh, f, count=count, samples=samples, directions=directions)
     points = grid(R=weights)
     before = time.perf_counter()
     here = sweep(task, points, seed=1, workers=0)
@@ -115,12 +115,12 @@ def cost_of_lost() -> dict[str, float]:
 
 
 def weigh(
-    f: vioc.MidpointVI, R: float, *, count: int, samples: int, rng: np.random.Generator
+    f: vioc.MidpointVI, R: float, *, count: int, samples: int, directions: int, rng: np.random.Generator
 ) -> dict[str, Any]:
     """One weight: the level, and starts with V and what became of them. Plain data, for the store."""
     loop = dlqr(f, (f.initial_state(), None), Q, R)
     seeds = [int(s) for s in rng.integers(2**31, size=2)]
-    level = lyapunov_level(loop, samples=samples, directions=50, seed=seeds[0])
+    level = lyapunov_level(loop, samples=samples, directions=directions, seed=seeds[0])
     caught = region_of_attraction(loop, BOX, samples=count, steps=STEPS, goal=GOAL, seed=seeds[1])
     within = region_of_attraction(
         loop,

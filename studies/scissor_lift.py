@@ -30,7 +30,7 @@ DT = 0.01  # s, the paper's
 FREE_STEPS = {2: 0.01, 5: 0.01, 10: 0.005, 20: 0.002}  # s, by number of segments
 REGULAR, FREE = np.pi / 3, np.pi / 4  # rad, starts
 ORDER_STEPS = {REGULAR: (0.02, 0.01, 0.005, 0.0025), FREE: (0.01, 0.005, 0.0025, 0.00125)}  # s
-REPEATS = 3  # of a timed run: the shortest counts
+REPEATS = 3  # of a timed run: the shortest counts; in quick form 1
 PEER_STEPS = (0.01, 0.001, 0.0001)  # s, the paper's
 BENCH = "measured elsewhere, same model"
 
@@ -133,9 +133,12 @@ def pull(n: int) -> float:
     return n**2 * G
 
 
-def benchmark(n: int, theta: float, force: float, t: np.ndarray) -> np.ndarray:
-    """theta(t) of a release at rest, by the Lagrangian of [T] VI-C (mended; see `scissor_lift`)."""
-    return _solution(n, theta, force, float(t[-1]))(t)[0]
+def benchmark(n: int, theta: float, force: float, t: np.ndarray, end: float | None = None) -> np.ndarray:
+    """theta(t) of a release at rest, by the Lagrangian of [T] VI-C (mended; see `scissor_lift`).
+
+    It is solved to the last time, or to `end`, s, and kept for other times until then.
+    """
+    return _solution(n, theta, force, float(t[-1]) if end is None else end)(t)[0]
 
 
 @lru_cache(maxsize=8)
@@ -161,10 +164,16 @@ def error_integral(t: np.ndarray, error: np.ndarray) -> np.ndarray:
 
 
 def simulate(
-    f: vioc.MidpointVI, start: float, dt: float, duration: float = DURATION, repeats: int = 1
+    f: vioc.MidpointVI,
+    start: float,
+    dt: float,
+    duration: float = DURATION,
+    repeats: int = 1,
+    end: float | None = None,
 ) -> Run:
     """The lift released at rest at `start`; a map with an input gets the constant pull.
 
+    The benchmark is solved to the last sample, or to `end`, s.
     The first of the repeats builds what is built at first use: a timed run has more than one.
     """
     n = len(f.system.dynamic) // 2
@@ -177,7 +186,7 @@ def simulate(
         before = time.perf_counter()
         run = f.rollout(x0, U, dt=dt)
         seconds = min(seconds, time.perf_counter() - before)
-    return Run(run, run["left-1"], benchmark(n, start, force, run.t), seconds)
+    return Run(run, run["left-1"], benchmark(n, start, force, run.t, end), seconds)
 
 
 def lift(n: int, *, forced: bool = False) -> vioc.MidpointVI:
@@ -191,8 +200,8 @@ def lift(n: int, *, forced: bool = False) -> vioc.MidpointVI:
 def run(report: Report) -> None:
     counts = [n for n in FREE_STEPS if n < 10 or not report.quick]
     regular = {n: simulate(lift(n, forced=True), REGULAR, DT) for n in counts}
-    lifts = {n: lift(n) for n in counts}
-    free = {n: simulate(lifts[n], FREE, FREE_STEPS[n], repeats=1 + REPEATS * (n == 5)) for n in counts}
+    lifts, timed, levels = {n: lift(n) for n in counts}, *((1, 3) if report.quick else (REPEATS, 4))
+    free = {n: simulate(lifts[n], FREE, FREE_STEPS[n], repeats=1 + timed * (n == 5)) for n in counts}
     both = [*regular.values(), *free.values()]
     five, swing = regular[5], free[5]
     report.measure(
@@ -200,8 +209,8 @@ def run(report: Report) -> None:
         high=np.degrees(five.theta.max()),
         regular=five.error,
         regular_all=max(r.error for r in regular.values()),
-        order=order(five.trajectory.map, REGULAR),
-        order_free=order(lifts[5], FREE),
+        order=order(five.trajectory.map, REGULAR, levels, five),
+        order_free=order(lifts[5], FREE, levels, swing),
         crossings=np.count_nonzero(np.diff(np.sign(swing.theta - np.pi / 2))),
         branch=max(off_branch(r) for r in free.values()),
         constraints=max(r.violation for r in both),
@@ -217,10 +226,10 @@ def run(report: Report) -> None:
         long_run(report, lifts[5])
 
 
-def order(f: vioc.MidpointVI, start: float) -> float:
-    """Slope of the root of the error integral over the step."""
-    steps = ORDER_STEPS[start]
-    errors = [np.sqrt(simulate(f, start, dt).error) for dt in steps]
+def order(f: vioc.MidpointVI, start: float, levels: int, known: Run) -> float:
+    """Slope of the root of the error integral over the step, of the longest so many; that of DT is known."""
+    steps = ORDER_STEPS[start][:levels]
+    errors = [np.sqrt((known if dt == DT else simulate(f, start, dt)).error) for dt in steps]
     return float(np.polyfit(np.log(steps), np.log(errors), 1)[0])
 
 
@@ -275,7 +284,7 @@ def compare_with_peers(report: Report) -> dict[str, peers.PeerRun]:
     start = {a: vioc.models.scissor_lift_configuration(5, a) for a in (REGULAR, FREE)}
     rivals: dict[str, peers.PeerRun] = {}
     for name, short in ((peers.ODE, "ode"), (peers.MUJOCO, "mujoco")):
-        steps = PEER_STEPS[: 2 if report.quick else 3] if short == "ode" else PEER_STEPS[:2]
+        steps = PEER_STEPS[: 3 - report.quick] if short == "ode" else PEER_STEPS[: 2 - report.quick]
         if name not in engines:
             seconds = [f"seconds_ode_{i}" for i in range(len(steps))] if short == "ode" else []
             report.skip(peers.INSTALL[name], f"regular_{short}", f"free_energy_{short}", *seconds)
