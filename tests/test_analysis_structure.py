@@ -29,10 +29,11 @@ def two_carts():
 @pytest.mark.parametrize("kind", [MidpointVI, vioc.LinearTimeVI, vioc.RungeKutta, vioc.GalerkinVI])
 def test_momentum_that_no_input_changes_is_out_of_reach(kind):
     """A motor between two bodies that nothing holds: 2 of 4 directions, whatever rounding makes of it."""
-    for dt in np.geomspace(1e-3, 0.3, 8):
-        for mass in (3.0, 0.37, 11.3):
-            system = System(vioc.tx("x", mass=mass)[vioc.tx("d", mass=1.1)], JointForce("d", "F"))
-            f = kind(system, float(dt))
+    for mass in (3.0, 0.37, 11.3):
+        system = System(vioc.tx("x", mass=mass)[vioc.tx("d", mass=1.1)], JointForce("d", "F"))
+        built = kind(system, 0.01)
+        for dt in np.geomspace(1e-3, 0.3, 4):
+            f = built.with_dt(float(dt))
             x0 = f.initial_state({"d": 0.3})
             assert controllability(f, (x0, None)).rank == 2
             assert controllability(f, f.rollout(x0, np.sin(np.arange(10.0))[:, None])).rank == 2

@@ -50,6 +50,8 @@ GROUPS = [
 def test_a_group_runs(group, tmp_path, capsys, monkeypatch):
     for package in ("mujoco", "pinocchio", "dart", "drake"):
         monkeypatch.setattr(simulators, package, lambda: None)
+    monkeypatch.setattr(work_precision, "DURATION", 2.0)  # s, of 20: it runs, whatever the figures
+    monkeypatch.setattr(work_precision.Pendulum.runner, "__defaults__", (2.0,))
     command.main(["--quick", "--group", group, "--out", str(tmp_path)])
     text = capsys.readouterr().out
     result = json.loads((tmp_path / "benchmarks.json").read_text())

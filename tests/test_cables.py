@@ -384,7 +384,7 @@ def test_equilibrium_under_a_load():
 
 def test_a_pulled_rope_has_the_frequencies_of_a_string():
     """The pull's slope is in the stiffness: without it the modes of a rope without weight are all zero."""
-    rope = cable("c", 60, 2.0, Section(0.5), along="x")
+    rope = cable("c", 45, 2.0, Section(0.5), along="x")
     pulled = vioc.System(
         rope[vioc.tx(0.0, name="end", mass=1e4)], vioc.Wrench("end", (30.0, 0, 0), axes="hybrid")
     )
@@ -596,12 +596,13 @@ def test_both_integrators_go_to_one_motion():
 @pytest.mark.parametrize("masses, extensible", [("rods", False), ("nodes", False), ("rods", True)])
 def test_held_cables_have_a_longest_step(masses, extensible):
     """Just below it the eigenvalues of A lie on the unit circle, just above they do not."""
-    rope = cable("c", 8, 1.2, Section(1.0, 500.0), along="x", masses=masses, extensible=extensible)
+    rope = cable("c", 6, 1.2, Section(1.0, 500.0), along="x", masses=masses, extensible=extensible)
     system = vioc.System(rope, vioc.tx(0.7, name="hook"), rope.attach("hook", name="hook"), DOWN)
-    start = static_equilibrium(system, rope.configuration(catenary((0, 0, 0), (0.7, 0, 0), 1.2, 8)))
+    start = static_equilibrium(system, rope.configuration(catenary((0, 0, 0), (0.7, 0, 0), 1.2, 6)))
     limit = longest_step(start)
+    whole = vioc.MidpointVI(system, limit)
     for factor, stable in ((0.99, True), (1.01, False)):
-        f = vioc.MidpointVI(system, factor * limit)
+        f = whole.with_dt(factor * limit)
         steady = f.step(f.initial_state(start))  # a start's momentum holds half of the impulse
         size = np.abs(np.linalg.eigvals(next(iter(f.linearize(steady))))).max()
         assert (size < 1 + 1e-9) if stable else (size > 1.1)
@@ -609,9 +610,9 @@ def test_held_cables_have_a_longest_step(masses, extensible):
 
 
 def test_a_failed_step_of_a_taut_cable_says_where_the_limit_is():
-    rope = cable("c", 12, 1.2, Section(1.0), along="x")
+    rope = cable("c", 8, 1.2, Section(1.0), along="x")
     system = vioc.System(rope, vioc.tx(0.7, name="hook"), rope.attach("hook", name="hook"), DOWN)
-    guess = rope.configuration(catenary((0, 0, 0), (0.7, 0, 0), 1.2, 12))
+    guess = rope.configuration(catenary((0, 0, 0), (0.7, 0, 0), 1.2, 8))
     start = static_equilibrium(system.with_components(vioc.Gravity(3.0, 0, 0)), guess)
     f = vioc.MidpointVI(system, 2 * longest_step(static_equilibrium(system, guess)))
     with pytest.raises(vioc.StepError, match="quarter turn .*vioc.cables.longest_step tells the limit"):

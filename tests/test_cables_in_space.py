@@ -81,14 +81,15 @@ def judge(found, exact, limit: float, slack: float = 0.1) -> None:
 # -- at rest --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("angle", [0, 30, 45, 60, 90])
-@HINGES
+@pytest.mark.parametrize(
+    ("hinges", "angle"), [*(("yzx", angle) for angle in (0, 30, 45, 60, 90)), ("yz", 30), ("yz", 60)]
+)
 def test_the_princeton_beam(hinges, angle):
     """A load on its end at an angle to the axes of a rectangle; without a hinge for torsion it has none."""
     section, turned = SECTIONS["rectangle"], np.radians(angle)
     force = (0.0, LOAD * np.sin(turned), LOAD * np.cos(turned))
     exact, _ = shot(stiffness(section, hinges), force)
-    judge([end(n, section, hinges, force) for n in (5, 10, 20)], exact, 1e-5)
+    judge([end(n, section, hinges, force) for n in (10, 20)], exact, 1e-5)
 
 
 @pytest.mark.parametrize("name", SECTIONS)
@@ -97,7 +98,7 @@ def test_every_section_under_a_weight_and_a_load_across_it(name):
     for hinges, along in (("yzx", "x"), ("xy", "-z")):
         exact, _ = shot(stiffness(section, hinges, along), force, weight)
         axes = triad(hinges, along)
-        found = [end(n, section, hinges, axes @ force, axes @ weight, along) for n in (8, 16)]
+        found = [end(n, section, hinges, axes @ force, axes @ weight, along) for n in (6, 12)]
         judge(found, axes @ exact, 1e-5)
 
 
@@ -106,14 +107,14 @@ def test_every_order_of_axes():
     for hinges in (*ORDERS, "yz", "zy"):
         exact, _ = shot(stiffness(BENT, hinges), force)
         axes = triad(hinges, "x")
-        judge([end(n, BENT, hinges, axes @ force) for n in (8, 16)], axes @ exact, 1e-5)
+        judge([end(n, BENT, hinges, axes @ force) for n in (6, 12)], axes @ exact, 1e-5)
 
 
 @HINGES
 def test_a_cable_that_stretches(hinges):
     section, force, weight = replace(BENT, axial=20.0), (0.5, 0.9, -0.3), (0.0, 0.4, 0.7)
     exact, _ = shot(stiffness(section, hinges), force, weight, section.axial)
-    judge([end(n, section, hinges, force, weight, extensible=True) for n in (8, 16)], exact, 1e-5)
+    judge([end(n, section, hinges, force, weight, extensible=True) for n in (6, 12)], exact, 1e-5)
 
 
 def test_a_far_end_that_is_clamped_in_space():
@@ -141,8 +142,7 @@ def rod(hinges: str, degree: int) -> Rod:
     return Rod(stiffness(BENT, hinges), BENT.density, inertia, degree)
 
 
-@pytest.mark.parametrize("masses", ["rods", "nodes"])
-@HINGES
+@pytest.mark.parametrize(("hinges", "masses"), [("yzx", "rods"), ("yzx", "nodes"), ("yz", "rods")])
 def test_modes_about_a_bent_shape(hinges, masses):
     """The slowest four, of bending in both planes and of torsion."""
     exact = rod(hinges, 6)
@@ -184,9 +184,9 @@ def test_integrators_go_to_one_motion(damping):
     rope = cable("c", 3, 1.0, BENT, along="x", hinges="yzx", start="clamped", damping=(0.0, damping))
     system, ends = vioc.System(rope, vioc.Gravity(*WEIGHT)), {}
     for kind in (vioc.MidpointVI, vioc.LinearTimeVI, vioc.MaximalVI):
+        f = kind(system, 0.002)
         for dt in (0.002, 0.001):
-            f = kind(system, dt)
-            run = f.rollout(f.initial_state(), steps=round(0.2 / dt))
+            run = f.rollout(f.initial_state(), steps=round(0.2 / dt), dt=dt)
             ends[kind, dt] = np.array([run[f"c-3:{a}"][-1] for a in "xyz"])
     for kind in (vioc.LinearTimeVI, vioc.MaximalVI):
         gaps = [np.linalg.norm(ends[kind, dt] - ends[vioc.MidpointVI, dt]) for dt in (0.002, 0.001)]
@@ -205,7 +205,7 @@ def test_derivatives():
 def test_sweeps_take_the_couplings_of_a_hinge(stiff, damping):
     """A step solved in O(n) is the step solved by the exact matrix, also where springs outweigh masses."""
     strip = Section(1.0, bending=(stiff, 400 * stiff), torsion=2 * stiff, polar=1e-3)
-    rope = cable("c", 6, 1.0, strip, along="x", hinges="yzx", start="clamped", damping=damping)
+    rope = cable("c", 4, 1.0, strip, along="x", hinges="yzx", start="clamped", damping=damping)
     system = vioc.System(rope, vioc.Gravity(*(stiff * np.array(WEIGHT))))
     swept, exact = (vioc.MidpointVI(system, 0.01) for _ in range(2))
     swept.__dict__["_articulated"], exact.__dict__["_articulated"] = True, False

@@ -47,6 +47,13 @@ def cache(tmp_path, monkeypatch):
     return Cache()
 
 
+@pytest.fixture
+def shared_cache(cache, tmp_path_factory, monkeypatch):
+    """A folder of several tests that compile the same programs, each of which is compiled once."""
+    monkeypatch.setenv("VIOC_CACHE", str(tmp_path_factory.getbasetemp() / "shared-cache"))
+    return Cache()
+
+
 def counter() -> ca.Function:
     """A kernel whose error grows by one with every step."""
     carry, u, t = ca.SX.sym("carry", 2), ca.SX.sym("u"), ca.SX.sym("t")
@@ -162,7 +169,6 @@ class TestPrograms:
 
 
 MODELS = {
-    "n_link_pendulum": (("n_link_pendulum", 3), {"link-0": 0.8}),
     "long chain": (("n_link_pendulum", 15), {"link-0": 0.8}),
     "cart_pole": (("cart_pole",), {"theta": 0.4}),
     "closed_chain": (
@@ -172,20 +178,32 @@ MODELS = {
 }
 
 
-@compiler
-@pytest.mark.parametrize("model", MODELS)
-def test_both_backends_agree_to_the_bit(model):
+def maps_of(model, *backends):
+    """The maps of a model on these backends, and a state to start from."""
     (name, *size), q = MODELS[model]
     system = vioc.models.load(name, *size)
-    virtual, native, auto = (
-        vioc.MidpointVI(system, 0.01, backend=b) for b in ("virtual", "compiled", "auto")
-    )
+    maps = [vioc.MidpointVI(system, 0.01, backend=b) for b in backends]
     start = vioc.consistent_configuration(system, q).q if system.constraints else q
-    x0 = virtual.initial_state(start)
+    return maps, maps[0].initial_state(start)
+
+
+@compiler
+@pytest.mark.parametrize("model", MODELS)
+def test_both_backends_agree_to_the_bit(model, shared_cache):
+    (virtual, native, auto), x0 = maps_of(model, "virtual", "compiled", "auto")
     runs = [f.rollout(x0, steps=1000, warn=False) for f in (virtual, native, auto, native)]
     for run in runs[1:]:
         np.testing.assert_array_equal(run.x, runs[0].x)
         np.testing.assert_array_equal(run.multipliers, runs[0].multipliers)
+
+
+@compiler
+@pytest.mark.parametrize(  # a compiler takes seconds for those of a long chain
+    "model", [pytest.param(m, marks=pytest.mark.slow if m == "long chain" else ()) for m in MODELS]
+)
+def test_both_backends_agree_about_derivatives(model, shared_cache):
+    (virtual, native), x0 = maps_of(model, "virtual", "compiled")
+    system = virtual.system
     runs = [f.rollout(x0, steps=40, warn=False) for f in (virtual, native)]
     Z = np.random.default_rng(0).standard_normal((40, virtual.nx))
     # A is what products of the size M/dt leave of each other; numpy's take the inverse of M_k+1, C's do not.
@@ -202,7 +220,7 @@ def test_both_backends_agree_to_the_bit(model):
 
 
 @compiler
-def test_feedback_and_rescues_are_the_same(cache):
+def test_feedback_and_rescues_are_the_same(shared_cache):
     system = vioc.models.load("cart_pole")
     runs = []
     for backend in ("virtual", "compiled"):
@@ -212,7 +230,7 @@ def test_feedback_and_rescues_are_the_same(cache):
         runs.append(f.track(x[0] + 0.01, x, np.zeros((80, 1)), K))
     np.testing.assert_array_equal(runs[0].x, runs[1].x)
     np.testing.assert_array_equal(runs[0].u, runs[1].u)
-    assert any("track" in e.title for e in cache.entries())
+    assert any("track" in e.title for e in shared_cache.entries())
 
 
 @compiler
@@ -341,25 +359,26 @@ class TestCache:
             assert NativeProgram(counter, "counter", "other")._library.f_n_in() == 3
 
     def test_many_processes_at_once(self, cache):
-        script = textwrap.dedent(
-            """
-            import numpy as np, vioc
-            f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.01, backend="compiled")
-            run = f.rollout(f.initial_state({"theta": 1.0}), steps=100)
-            print(run.x[-1, 0].hex())
-            """
-        )
-        jobs = [
-            subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-            for _ in range(4)
-        ]
-        answers = {job.communicate(timeout=120)[0] for job in jobs}
-        assert len(answers) == 1 and all(job.returncode == 0 for job in jobs)
+        spring = vioc.TorsionalSpring("theta", 0.7)  # that this process has no program of
+        system = vioc.models.load("pendulum").with_components(spring)
+        context = multiprocessing.get_context("fork")
+        jobs, ends = [], []
+        for _ in range(4):
+            here, there = context.Pipe(duplex=False)
+            jobs.append(context.Process(target=_send_end, args=(there, system)))
+            jobs[-1].start()
+            there.close()
+            ends.append(here)
+        answers = {end.recv() for end in ends}
+        for job in jobs:
+            job.join()
+        assert len(answers) == 1 and all(job.exitcode == 0 for job in jobs)
+        assert list(cache.entries())
         assert all(cache.find(e.key) for e in cache.entries())
         assert not list(cache.directory.glob("new-*"))
 
     def test_a_killed_compilation_leaves_nothing_that_counts(self, cache):
-        system = vioc.models.load("n_link_pendulum", 8)
+        system = vioc.models.load("n_link_pendulum", 5)
         context = multiprocessing.get_context("fork")
         for delay in (0.1, 0.4):
             job = context.Process(target=_compile, args=(system,))
@@ -377,6 +396,11 @@ def _make_own_folder(pipe) -> None:
     pipe.send((str(folder), folder.is_dir()))
 
 
+def _send_end(pipe, system) -> None:
+    f = vioc.MidpointVI(system, 0.01, backend="compiled")
+    pipe.send(f.rollout(f.initial_state({"theta": 1.0}), steps=100).x[-1, 0].hex())
+
+
 def _compile(system) -> np.ndarray:
     f = vioc.MidpointVI(system, 0.01, backend="compiled")
     return f.rollout(f.initial_state({"link-0": 0.3}), steps=10).x
@@ -384,7 +408,7 @@ def _compile(system) -> np.ndarray:
 
 @compiler
 def test_auto_compiles_what_has_run_long_enough(cache):
-    f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 3), 0.01, backend="auto")
+    f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 2), 0.01, backend="auto")
     x0 = f.initial_state({"link-0": 0.5})
     program = f.step_solver.program(False)
     assert isinstance(program, AutoProgram)
@@ -402,7 +426,7 @@ def test_rollouts_under_auto_go_on_while_a_slow_compiler_runs(cache, compiler_of
     """They are the same bits before, meanwhile and afterwards."""
     (tmp_path / "wait").touch()
     compiler_of(f'exec {REAL} "$@"', f'while [ -e {tmp_path}/wait ]; do sleep 0.05; done; exec {REAL} "$@"')
-    f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 3), 0.01, backend="auto")
+    f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 2), 0.01, backend="auto")
     x0, program = f.initial_state({"link-0": 0.5}), f.step_solver.program(False)
     before = f.rollout(x0, steps=50).x
     program._spent = 1e9
@@ -449,7 +473,7 @@ def test_a_process_that_ends_while_it_compiles_leaves_nothing(running, tmp_path)
     slow.chmod(0o755)
     code = f"""
 import os, time, vioc
-f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 3), 0.01, backend="auto")
+f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 2), 0.01, backend="auto")
 program = f.step_solver.program(False)
 for _ in range(2):
     f.rollout(f.initial_state({{"link-0": 0.5}}), steps=10)
@@ -472,7 +496,7 @@ while {running} and not os.path.exists({str(pid)!r}):
 @compiler
 @pytest.mark.parametrize("points", ["gauss", "lobatto"])
 def test_galerkin_steps_under_auto_are_the_same_bits_before_and_after_compiling(cache, points):
-    f = vioc.GalerkinVI(vioc.models.load("n_link_pendulum", 3), 0.05, points=points, backend="auto")
+    f = vioc.GalerkinVI(vioc.models.load("n_link_pendulum", 2), 0.05, points=points, backend="auto")
     x0 = f.initial_state({"link-0": 0.5, "link-1": -1.0})
     before = f.rollout(x0, steps=40)
     rows = f.steps_at(before.x[:-1], before.u).x1
@@ -600,7 +624,7 @@ class TestCompilersThatDoNotWork:
     def test_auto_goes_on_where_one_library_is_not_compiled(self, fault, compiler_of, cache):
         does, reason = NO_COMPILERS[fault]
         compiler_of(f'exec {REAL} "$@"', does)
-        f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 3), 0.01, backend="auto")
+        f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 2), 0.01, backend="auto")
         x0, program = f.initial_state({"link-0": 0.5}), f.step_solver.program(False)
         before = f.rollout(x0, steps=10).x
         program._spent = 1e9
@@ -674,7 +698,7 @@ class TestErrors:
         pytest.importorskip("ziglang")
         monkeypatch.setenv("CC", f"{sys.executable} -m ziglang cc")
         monkeypatch.setenv("VIOC_CACHE", str(tmp_path))
-        system = vioc.models.load("n_link_pendulum", 3)
+        system = vioc.models.load("n_link_pendulum", 2)
         maps = [vioc.MidpointVI(system, 0.01, backend=backend) for backend in ("virtual", "compiled")]
         one, two = (f.rollout(f.initial_state({"link-0": 1.0}), steps=50).x for f in maps)
         np.testing.assert_array_equal(one, two)
@@ -687,7 +711,7 @@ class TestErrors:
 
 class TestBatches:
     @pytest.mark.parametrize("backend", ["virtual", pytest.param("compiled", marks=compiler)])
-    def test_is_what_single_rollouts_are(self, backend):
+    def test_is_what_single_rollouts_are(self, backend, shared_cache):
         f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01, backend=backend)
         random = np.random.default_rng(0)
         X0, U = random.normal(0, 0.3, (6, 4)), random.normal(0, 1, (6, 50, 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from functools import cache
 from itertools import product
 
 import casadi as ca
@@ -64,10 +66,34 @@ def parts(first, second):
     return [(a, b) for _, a, _, b in PairContact("a", first, "b", second).parts().values()]
 
 
+def anywhere():
+    """Symbols of two poses [R, p] (3, 4), and the two poses in these."""
+    rows = [ca.SX.sym(n, 3, 4) for n in "ab"]
+    bodies = [
+        tuple((tuple(tuple(r[i, j] for j in range(3)) for i in range(3)), ca.vertsplit(r[:, 3])))
+        for r in rows
+    ]
+    return rows, bodies
+
+
+def met_anywhere(*shapes):
+    """Symbols of both poses [R, p] (3, 4), and gap, normal, point of each place in which two shapes meet."""
+    rows, bodies = anywhere()
+    pairs = parts(*shapes)
+    return rows, [meet(*(at(s, *b) for s, b in zip(pair, bodies, strict=True))) for pair in pairs]
+
+
+@cache
+def meeting(*shapes):
+    """Of two shapes that meet in one point, the function from poses to gap, normal and point."""
+    rows, bodies = anywhere()
+    gap, n, point = meet(*(at(s, *b) for s, b in zip(shapes, bodies, strict=True)))
+    return ca.Function("met", rows, [gap, ca.vertcat(*n), ca.vertcat(*point)])
+
+
 def met(shapes, poses):
     """Gap, normal and point (numpy) of two shapes."""
-    found = meet(*(at(s, *pose) for s, pose in zip(shapes, poses, strict=True)))
-    return [np.array(ca.evalf(ca.vertcat(*a) if isinstance(a, tuple) else ca.SX(a)))[:, 0] for a in found]
+    return [np.array(a)[:, 0] for a in meeting(*shapes)(*(np.column_stack(pose) for pose in poses))]
 
 
 @pytest.mark.parametrize("kinds", [k for k in product(SHAPES, repeat=2) if k != ("box", "box")])
@@ -110,17 +136,6 @@ def hull_distance(stone, other):
     weights = nnls(np.vstack([D.T, np.ones(len(D))]), [0.0, 0.0, 0.0, 1.0])[0]
     apart = np.linalg.norm(weights @ D) / weights.sum()
     return apart - other[0].radius, apart
-
-
-def met_anywhere(*shapes):
-    """Symbols of both poses [R, p] (3, 4), and gap, normal, point of each place in which two shapes meet."""
-    rows = [ca.SX.sym(n, 3, 4) for n in "ab"]
-    bodies = [
-        tuple((tuple(tuple(r[i, j] for j in range(3)) for i in range(3)), ca.vertsplit(r[:, 3])))
-        for r in rows
-    ]
-    pairs = parts(*shapes)
-    return rows, [meet(*(at(s, *b) for s, b in zip(pair, bodies, strict=True))) for pair in pairs]
 
 
 @pytest.mark.parametrize("kind", ["sphere", "capsule"])
@@ -174,8 +189,7 @@ def test_a_hull_that_is_a_box_meets_like_one():
 
 
 def test_a_ball_and_a_rod_come_to_rest_on_a_hull_in_both_maps():
-    box = Box((0.6, 0.4, 0.2), (0.0, 0.0, -0.1))
-    hull = Hull(tuple(tuple(float(c) for c in ball.center) for ball in box.corners()))
+    hull = Hull(((-0.6, -0.4, 0.0), (0.6, -0.4, 0.0), (0.0, 0.6, 0.0), (0.0, 0.0, -0.2)))  # its top is flat
     shapes = {"ball": Sphere(0.1), "rod": Capsule(0.05, 0.3, (1.0, 0.0, 0.0))}
     for name, shape in shapes.items():
         pair = PairContact("world", hull, name, shape, friction=0.5, name="p")
@@ -202,14 +216,12 @@ def test_a_point_within_a_box_is_pushed_out_of_the_nearest_face():
 def test_slopes_of_gaps_are_their_normals(kinds):
     """By pushing the second shape: also where a nearest point lies at an end, or passes along a segment."""
     rng, shapes = np.random.default_rng(2), [SHAPES[k] for k in kinds]
-    p = ca.SX.sym("p", 3)
+    rows, bodies = anywhere()
+    gap, n, _ = meet(*(at(s, *b) for s, b in zip(shapes, bodies, strict=True)))
+    f = ca.Function("f", rows, [ca.gradient(gap, rows[1][:, 3]), ca.vertcat(*n), gap])
     for _ in range(20):
-        (R1, p1), (R2, p2) = (
-            (Rotation.random(random_state=rng).as_matrix(), 0.4 * rng.normal(size=3)) for _ in "ab"
-        )
-        gap, n, _ = meet(at(shapes[0], R1, p1), at(shapes[1], R2, ca.vertsplit(p)))
-        f = ca.Function("f", [p], [ca.gradient(gap, p), ca.vertcat(*n), gap])
-        slope, normal, phi = (np.array(a)[:, 0] for a in f(p2))
+        poses = [(Rotation.random(random_state=rng).as_matrix(), 0.4 * rng.normal(size=3)) for _ in "ab"]
+        slope, normal, phi = (np.array(a)[:, 0] for a in f(*(np.column_stack(pose) for pose in poses)))
         if phi > -0.09:
             np.testing.assert_allclose(slope, normal, atol=1e-9)
 
@@ -240,7 +252,7 @@ def test_terrain_is_a_distance_where_it_is_flat_against_the_sphere():
         c = np.array([x, y, float(land.heights(x, y)) + 0.06])
 
         def square(s, c=c):
-            return np.sum((np.array([*s, float(land.heights(*s))]) - c) ** 2)
+            return np.sum((np.array([*s, 0.1 * np.sin(2 * s[0]) * np.cos(s[1])]) - c) ** 2)
 
         wanted = np.sqrt(minimize(square, [x, y], tol=1e-14).fun) - 0.05
         gap = meet(at(land, np.eye(3), np.zeros(3)), at(Sphere(0.05), np.eye(3), c))[0]
@@ -271,7 +283,7 @@ def test_bodies_of_all_smooth_shapes_fall_on_each_other_and_enter_nothing():
     )
     f = MaximalVI(system, 0.01)
     run = f.rollout(
-        f.initial_state({"p-z": 0.6, "p-x": 0.35, "s-x": 0.3, "s-y": 0.05, "s-z": 1.2}), steps=150
+        f.initial_state({"p-z": 0.6, "p-x": 0.35, "s-x": 0.3, "s-y": 0.05, "s-z": 1.2}), steps=100
     )
     assert np.array([run[f"gap.{n}"] for n in f.multiplier_names if n.count(".") == 0]).min() > 0
     assert np.diff(run.energy).max() < 1e-3  # of 17 J: rolling, of second order in dt
@@ -279,9 +291,9 @@ def test_bodies_of_all_smooth_shapes_fall_on_each_other_and_enter_nothing():
 
 
 def test_a_hull_stands_on_its_corners():
-    points = np.random.default_rng(5).normal(size=(40, 3)) * 0.1
+    points = np.random.default_rng(5).normal(size=(20, 3)) * 0.1
     hull = Hull(points)
-    assert 4 <= len(hull.points) <= 40
+    assert 4 <= len(hull.points) <= 20
     inside = np.array(hull.points).mean(axis=0)
     assert Hull((*hull.points, tuple(inside))) == hull
     system = System(
@@ -290,7 +302,7 @@ def test_a_hull_stands_on_its_corners():
         Contact.on("b", hull, friction=0.5, name="c"),
     )
     f = MaximalVI(system, 0.01)
-    run = f.rollout(f.initial_state({"b-z": 0.5}), steps=300)
+    run = f.rollout(f.initial_state({"b-z": 0.3}), steps=150)
     count = len(hull.points)
     weight = sum(run[f"force.c-{i + 1}"][-1] for i in range(count))
     assert weight == pytest.approx(9.81, rel=1e-3)
@@ -299,6 +311,7 @@ def test_a_hull_stands_on_its_corners():
 BIG, SMALL = (0.5, 0.4, 0.3), (0.3, 0.2, 0.2)
 
 
+@cache
 def stacked(*sizes, friction=0.5, **options):
     """Boxes over the ground that may touch each other."""
     names = [f"box{i}" for i in range(len(sizes))]
@@ -321,7 +334,7 @@ def test_planes_that_part_boxes_are_true_and_tight():
     pair = Pair((0, 1), Polytope(first, np.eye(3), np.zeros(3)), Polytope(second, np.eye(3), np.zeros(3)))
     features, met_by = Features([pair]), set()
     size = features.sizes[0]
-    for _ in range(300):
+    for _ in range(120):
         R = Rotation.random(2, random_state=rng).as_matrix()
         p = 0.2 * rng.normal(size=(2, 3))
         (rows,), (count,), (gap,) = features.at(p, R, np.zeros((2, 6)), 1.0)
@@ -347,7 +360,7 @@ def test_planes_that_part_boxes_are_true_and_tight():
 def test_a_box_tips_over_the_edge_of_another_where_its_middle_is_beyond(offset, falls):
     f = stacked(BIG, BIG)
     start = {"b0-z": 0.15 + 1e-7, "b1-z": 0.45 + 2e-7, "b1-x": offset}
-    run = f.rollout(f.initial_state(start), steps=100)
+    run = f.rollout(f.initial_state(start), steps=50)
     assert (abs(run["box1:ry"][-1]) > 0.2) == falls
     if not falls:
         assert np.abs(run["box1:x"] - offset).max() < 1e-6
@@ -380,7 +393,10 @@ def test_fast_hits_enter_nothing(shapes, seeds, backend):
         def beside(d, q=q, twists=twists):
             return np.concatenate([np.zeros(3), q[0], [d, 0, 0], q[1], twists.ravel()])
 
-        x = beside(next(d for d in np.arange(0.05, 0.8, 1e-3) if f.gaps(beside(d)).min() > 0))
+        # convex bodies that are farther apart than ones that do not meet do not meet
+        ways = np.arange(0.05, 0.8, 1e-3)
+        first = bisect_left(ways, True, key=lambda d, beside=beside: f.gaps(beside(d)).min() > 0)
+        x = beside(ways[first])
         run = f.rollout(x, steps=1, warn=False)
         assert f.gaps(run.x[-1]).min() > -ENTERED * f.graph.features.sizes[0]
         assert run.energy[1] < run.energy[0]
@@ -389,7 +405,7 @@ def test_fast_hits_enter_nothing(shapes, seeds, backend):
 def test_boxes_that_tumble_lose_energy_and_hardly_enter_each_other():
     f = stacked(BIG, SMALL)
     start = {"b0-z": 0.16, "b1-z": 0.6, "b1-x": 0.1, "b1-ry": 0.4, "b1-rx": 0.5}
-    run = f.rollout(f.initial_state(start), steps=120)
+    run = f.rollout(f.initial_state(start), steps=60)
     assert np.diff(run.energy).max() < 1e-3 * (run.energy[0] - run.energy[-1])
     deepest = f.gaps(run.x).min()
     assert deepest > -2e-3
@@ -404,10 +420,10 @@ def test_what_is_near_alone_steps_like_all():
     runs = []
     for backend in ("virtual", "compiled"):
         f = stacked(BIG, SMALL, backend=backend)
-        runs.append(f.rollout(f.initial_state(start), steps=40))
+        runs.append(f.rollout(f.initial_state(start), steps=30))
     np.testing.assert_allclose(runs[0].x, runs[1].x, atol=1e-6)  # far gaps push by kappa over the gap
-    step = f.step(runs[1].x[30])
-    np.testing.assert_allclose(step, runs[1].x[31], atol=1e-9)
+    step = f.step(runs[1].x[25])
+    np.testing.assert_allclose(step, runs[1].x[26], atol=1e-9)
 
 
 def test_hulls_fall_on_boxes():
@@ -426,13 +442,14 @@ def test_hulls_fall_on_boxes():
 
 
 def test_steps_of_boxes_on_boxes_have_derivatives():
-    """Corners over a face: places that hold as the boxes move."""
+    """Corners over a face, places that hold as the boxes move; along ways that move every error by one."""
     f = stacked(BIG, SMALL, smoothing=1e-4)
     x = f.initial_state({"b0-z": 0.151, "b1-z": 0.404, "b1-x": 0.02}, {"b1-x": 0.3, "b1-z": -0.2})
     A = f.linearize(x, np.zeros(0)).A
-    steps = np.eye(f.ndx) * 1e-6
+    ways = np.random.default_rng(8).choice([-1.0, 1.0], (8, f.ndx))
+    steps = 1e-6 * ways
     ends = [f.difference(f.step(f.retract(x, -d)), f.step(f.retract(x, d))) / 2e-6 for d in steps]
-    np.testing.assert_allclose(A, np.transpose(ends), atol=2e-4 * np.abs(A).max())
+    np.testing.assert_allclose(A @ ways.T, np.transpose(ends), atol=2e-4 * np.abs(A).max())
 
 
 ROBOT = """<robot name="r"><link name="base"><inertial><mass value="2"/>

@@ -37,7 +37,7 @@ from vioc.dynamics.description.frame import Pose
 from vioc.errors import ConstraintError, ModelError
 
 seeds = st.integers(0, 2**32 - 1)
-few = settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+few = settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 def hat(v):

@@ -151,7 +151,7 @@ def test_the_tension_of_a_string_is_bounded():
     """A limit on a multiplier of a mechanism with kinematic inputs, through the stages in symbols."""
     f = vioc.MidpointVI(everything(), 0.02)
     x0 = state_near(f, 1)
-    rest = f.rollout(x0, steps=30)
+    rest = f.rollout(x0, steps=15)
     weights = {"torque": 0.1, "rho.trolley": 1e4, "rho.string": 1e5}
     goal = {"Q": {"a": 1.0, "b": 1.0}, "Qf": {"tip:x": 50.0, "b": 10.0}, "goal": {"tip:x": 0.3}}
     cost = quadratic(f, R=weights, u_reference=rest.u, **goal)
@@ -159,7 +159,7 @@ def test_the_tension_of_a_string_is_bounded():
     bounds = {"tension.string": (None, 0.9 * free.trajectory["tension.string"].max())}
     best = optimize(f, cost, free, bounds=bounds, tolerance=EXACT)  # it starts outside
     assert best.feasible
-    sol = dmoc.solve(f, cost, best.trajectory, steps=30, initial=x0, bounds=bounds, tolerance=1e-9)
+    sol = dmoc.solve(f, cost, best.trajectory, steps=15, initial=x0, bounds=bounds, tolerance=1e-9)
     assert sol.cost > free.cost * (1 + 1e-6) and best.cost == pytest.approx(sol.cost, rel=1e-8)
     np.testing.assert_allclose(
         best.multipliers["tension.string"], sol.multipliers["tension.string"], rtol=1e-3, atol=1e-7

@@ -1,5 +1,6 @@
 """Optimal control on maps whose errors are not differences of states: `MaximalVI` and its quaternions."""
 
+from functools import cache
 from itertools import pairwise
 
 import casadi as ca
@@ -199,10 +200,15 @@ def test_projection_of_a_line_of_states(moving):
 INERTIA, ANGLE, SECONDS, WEIGHT = (1.0, 2.0, 3.0), 2.0, 2.0, 500.0
 
 
+@cache
+def turned():
+    body = vioc.free("j", "xyz", frame="body", mass=Mass(1.5, INERTIA))
+    return MaximalVI(System(body, *vioc.wrench_inputs("body", mx="t1", my="t2", mz="t3")), 0.1)
+
+
 def turn(dt):
     """The least effort that turns a body by ANGLE about its second axis, at rest before and after."""
-    body = vioc.free("j", "xyz", frame="body", mass=Mass(1.5, INERTIA))
-    f = MaximalVI(System(body, *vioc.wrench_inputs("body", mx="t1", my="t2", mz="t3")), dt)
+    f = turned().with_dt(dt)
     start = f.retract(f.initial_state(), [0, 0, 0, 0.4, -0.7, 0.9, *np.zeros(6)])
     goal = f.retract(start, [0, 0, 0, 0, ANGLE, 0, *np.zeros(6)])
     cost = quadratic(f, Qf=WEIGHT, R=1.0, reference=goal)
@@ -328,13 +334,13 @@ def test_steady_costs_and_covariances_are_those_of_their_recursions():
     A, B = f.linearize(x, u)
     loop = dlqr(f, (x, u), 1.0, 1.0)
     _, P = riccati(
-        np.tile(A, (3000, 1, 1)), np.tile(B, (3000, 1, 1)), np.eye(f.ndx), np.eye(2), np.eye(f.ndx)
+        np.tile(A, (1000, 1, 1)), np.tile(B, (1000, 1, 1)), np.eye(f.ndx), np.eye(2), np.eye(f.ndx)
     )
     np.testing.assert_allclose(loop.P, P[0], rtol=0, atol=1e-8 * np.abs(P[0]).max())
     sensors = feedback.Measurement(f, {"a": 1e-4, "b": 1e-4})
     filtered = feedback.kalman(f, (x, u), sensors, 1e-6)
     C, before = sensors.jacobian(x), np.eye(f.ndx)
-    for _ in range(3000):
+    for _ in range(1000):
         L = before @ C.T @ np.linalg.inv(C @ before @ C.T + sensors.V)
         before = A @ (before - L @ C @ before) @ A.T + 1e-6 * np.eye(f.ndx)
     np.testing.assert_allclose(filtered.before[0], before, rtol=0, atol=1e-8 * np.abs(before).max())

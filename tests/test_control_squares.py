@@ -1,7 +1,7 @@
 """Gauss-Newton of costs: which squares are found, and J'WJ of them against differences of residuals."""
 
 import pickle
-from functools import partial
+from functools import cache, partial
 
 import casadi as ca
 import numpy as np
@@ -19,6 +19,19 @@ from vioc.control.costs.squares import Squares
 from vioc.control.linear.tangent import error_curvature, error_expansion, error_jacobian
 
 RNG = np.random.default_rng(7)
+
+
+@cache
+def seven_joints():
+    """The map of the arm, built once for all tests."""
+    return vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.01)
+
+
+@cache
+def turned_body():
+    """The map of a free body in maximal coordinates that three moments turn."""
+    body = vioc.free("j", "xyz", frame="body", mass=Mass(1.5, (1.0, 2.0, 3.0)))
+    return MaximalVI(System(body, *vioc.wrench_inputs("body", mx="t1", my="t2", mz="t3")), 0.05)
 
 
 def differences(function, point, h=1e-4):
@@ -59,6 +72,15 @@ def numbers(f, expression):
     return lambda x, u=None: evaluate(x, np.zeros(f.nu) if u is None else u, f.theta).full()[:, 0]
 
 
+def moved_numbers(f, expression):
+    """Values of an expression of x and u, from x, u and errors by which both are moved."""
+    s, d = f.symbols, ca.SX.sym("d", f.ndx + f.nu)
+    there = ca.vertcat(f.space.retract_expression(s.x, d[: f.ndx]), s.u + d[f.ndx :])
+    moved = ca.substitute(expression, ca.vertcat(s.x, s.u), there)
+    evaluate = ca.Function("m", [s.x, s.u, d], [moved])
+    return lambda x, u, d: evaluate(x, u, d).full()[:, 0]
+
+
 def arm_cost(f):
     v = ca.vertcat(*(f.quantity(f"v.q{i}") for i in range(1, 8)))
     tool = ca.vertcat(*(f.quantity(f"tool:{a}") for a in "xyz"))
@@ -71,7 +93,7 @@ def arm_cost(f):
 
 
 def test_an_arm_has_its_squares_without_a_word():
-    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.01)
+    f = seven_joints()
     cost, v, tool = arm_cost(f)
     run = f.rollout(f.initial_state(START, dict.fromkeys(START, 0.7)), RNG.standard_normal((3, 7)))
     assert_gauss_newton(
@@ -89,8 +111,7 @@ def test_an_arm_has_its_squares_without_a_word():
 
 
 def test_a_free_body_by_errors_of_its_state():
-    body = vioc.free("j", "xyz", frame="body", mass=Mass(1.5, (1.0, 2.0, 3.0)))
-    f = MaximalVI(System(body, *vioc.wrench_inputs("body", mx="t1", my="t2", mz="t3")), 0.05)
+    f = turned_body()
     start = f.retract(f.initial_state(), 0.4 * RNG.standard_normal(f.ndx))
     goal = f.retract(f.initial_state(), 0.4 * RNG.standard_normal(f.ndx))
     run = f.rollout(start, RNG.standard_normal((3, 3)))
@@ -106,11 +127,9 @@ def test_residuals_with_multipliers_of_their_own():
     """y = W rho in the place of W r: J'WJ + sum of y_i r_i'' and what else the cost has, by differences; of a
     running residual and a terminal one, by errors, with rho = r + J dz that a step foresees.
     """
-    body = vioc.free("j", "xyz", frame="body", mass=Mass(1.5, (1.0, 2.0, 3.0)))
-    f = MaximalVI(System(body, *vioc.wrench_inputs("body", mx="t1", my="t2", mz="t3")), 0.05)
-    run = f.rollout(
-        f.retract(f.initial_state(), 0.4 * RNG.standard_normal(f.ndx)), RNG.standard_normal((3, 3))
-    )
+    f = turned_body()
+    start = f.retract(f.initial_state(), 0.4 * RNG.standard_normal(f.ndx))
+    run = f.rollout(start, RNG.standard_normal((2, 3)))
     x, u = f.symbols.x, f.symbols.u
     bent = ca.vertcat(x[0] * x[4], ca.sin(x[5]) * u[0])
     end = ca.vertcat(x[1] * x[5], ca.cos(x[4]))
@@ -130,10 +149,11 @@ def test_residuals_with_multipliers_of_their_own():
             for a, b in zip(mine, theirs, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12 * np.abs(b).max())
     running, terminal = numbers(f, bent), numbers(f, end)
+    moved_running, moved_terminal = moved_numbers(f, bent), moved_numbers(f, end)
     for k in range(n):
 
         def r(d, k=k):
-            return running(f.retract(run.x[k], d[: f.ndx]), run.u[k] + d[f.ndx :])
+            return moved_running(run.x[k], run.u[k], d)
 
         J, z = differences(r, np.zeros(f.ndx + 3)), np.concatenate([dx[k], du[k]])
         np.testing.assert_allclose(along[k], r(0 * z) + J @ z, rtol=1e-8, atol=1e-9)
@@ -144,7 +164,7 @@ def test_residuals_with_multipliers_of_their_own():
         np.testing.assert_allclose(H - before, more, atol=1e-6 * (1 + np.abs(more).max()))
 
     def r_end(d):
-        return terminal(f.retract(run.x[-1], d))
+        return moved_terminal(run.x[-1], np.zeros(3), np.append(d, np.zeros(3)))
 
     zero = np.zeros(f.ndx)
     np.testing.assert_allclose(at_end, r_end(zero) + differences(r_end, zero) @ dx[-1], rtol=1e-8)
@@ -159,7 +179,7 @@ def test_residuals_with_multipliers_of_their_own():
     for k in range(n):
 
         def r(d, k=k):
-            return running(f.retract(run.x[k], d[: f.ndx]), run.u[k] + d[f.ndx :])
+            return moved_running(run.x[k], run.u[k], d)
 
         zero, z = np.zeros(f.ndx + 3), np.concatenate([dx[k], du[k]])
         J, there = differences(r, zero), running(new.x[k], new.u[k])
@@ -304,16 +324,17 @@ def test_compiled_gives_the_same():
 def velocity_expressions(kind):
     """A map and a scalar of its velocities, whose nodes cost derivatives know."""
     f = {
-        "arm": lambda: vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.01),
+        "arm": seven_joints,
         "loop": lambda: vioc.MidpointVI(vioc.models.load("closed_chain"), 0.01),
-        "kinematic": lambda: vioc.MidpointVI(driven_chain(), 0.01),
-        "parameters": lambda: vioc.MidpointVI(driven_chain(), 0.01).with_parameters(m=0.3),
+        "kinematic": driven_chain,
+        "parameters": lambda: driven_chain().with_parameters(m=0.3),
     }[kind]()
     v = ca.vertcat(*(f.quantity(f"v.{name}") for name in f.system.dynamic))
     x = f.symbols.x
     return f, ca.sumsqr(v) + ca.sin(x[0]) * v[1] ** 3 + f.quantity("kinetic") * ca.exp(v[0] * x[1]), v
 
 
+@cache
 def driven_chain():
     m = vioc.P("m", 0.7)
     tip = vioc.ry("c", mass=Mass(m, (0.1, 0.2, 0.3), (0.1, 0.2, -0.5)))
@@ -321,7 +342,7 @@ def driven_chain():
     top = vioc.rz("a", mass=Mass(2.0, (0.1, 0.1, 0.2), (0.3, 0.0, -0.1)))
     slide = vioc.tx(vioc.K("s"))
     bodies = top[vioc.tz(-0.7)[middle[vioc.tz(-1.0)[tip]]]]
-    return System(slide[bodies], vioc.Gravity(0, 0, -9.81))
+    return vioc.MidpointVI(System(slide[bodies], vioc.Gravity(0, 0, -9.81)), 0.01)
 
 
 @pytest.mark.parametrize("kind", ["arm", "loop", "kinematic", "parameters"])
@@ -348,7 +369,7 @@ def test_derivatives_of_velocities_are_those_of_the_elimination(kind):
 
 def test_a_cost_of_velocities_knows_them_after_a_trip_through_functions():
     """Unpickled, with references, and with penalties around it: still short."""
-    f = vioc.MidpointVI(vioc.models.seven_joint_arm(), 0.01)
+    f = seven_joints()
     cost = arm_cost(f)[0]
     again = pickle.loads(pickle.dumps(cost))
     reference = ca.SX.sym("reference", again.reference_size)

@@ -1,6 +1,7 @@
 """Stages in symbols: elimination, and the same local model as numpy's."""
 
 import pickle
+from functools import cache
 
 import casadi as ca
 import numpy as np
@@ -63,6 +64,20 @@ def test_symmetric_solve():
 # -- the local model ------------------------------------------------------------------------------
 
 
+@cache
+def swinging():
+    """The map of the pendulum, built once for all tests."""
+    return vioc.MidpointVI(pendulum(), 0.1)
+
+
+@cache
+def one_of_each(dt=0.01):
+    """The map of a mechanism with one of each, and a state of it."""
+    f = vioc.MidpointVI(everything(), dt)
+    return f, state_near(f, 3)
+
+
+@cache
 def swinging_pendulum():
     f = vioc.MidpointVI(pendulum(), 0.1, forcing="left")
     run = f.rollout([0.4, 1.0], RNG.standard_normal((30, 1)))
@@ -70,22 +85,24 @@ def swinging_pendulum():
     return run, quadratic(f, Q=[1000, 1], R=50, Qf=[1000, 1], reference=rows, per_time=False)
 
 
+@cache
 def cart_pole():
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01)
     run = f.rollout([0.1, 3.0, 0.2, 0.3], RNG.standard_normal((60, 1)))
     return run, quadratic(f, Q={"x": 1, "v.theta": 2}, R=0.1, Qf={"theta": 10, "v.x": 5})
 
 
+@cache
 def with_multipliers():
     """Kinematic variables, a constraint whose multiplier costs, parameters, springs, damping."""
-    f = vioc.MidpointVI(everything(), 0.01)
-    x = state_near(f, 3)
+    f, x = one_of_each()
     run = f.rollout(x, np.tile(hold(f, x), (12, 1)))
     return run, quadratic(f, Q={"a": 1, "v.c": 0.1, "lambda.string": 0.1}, R=0.1, Qf={"a": 10, "v.b": 3})
 
 
+@cache
 def not_convex():
-    f = vioc.MidpointVI(pendulum(), 0.1)
+    f = swinging()
     run = f.rollout([0.4, 1.0], RNG.standard_normal((20, 1)), k0=3)
     theta = f.quantity("theta")
     return run, Cost(f, ca.cos(3 * theta) + f.symbols.u**2, ca.sin(theta) ** 2)
@@ -134,12 +151,12 @@ def test_the_model_of_the_stages_is_numpys(make, weights):
 def test_large_maps_and_maps_without_equations_are_left_to_numpy():
     chain = vioc.MidpointVI(vioc.models.load("marionette"), 0.01)
     assert StagePrograms.of(chain, quadratic(chain, R=1.0)) is None
-    f = vioc.MidpointVI(everything(), 0.01)
-    x, cost = state_near(f, 3), quadratic(f, R=1.0)
+    f, x = one_of_each()
+    cost = quadratic(f, R=1.0)
     run = f.rollout(x, np.tile(hold(f, x), (2, 1)))
     models = LocalModels(f, cost, run, None)
     assert type(models.about(run, 0.0)) is LocalModel and StagePrograms.of(f, cost) is not None
-    f = vioc.MidpointVI(pendulum(), 0.1)
+    f = swinging()
     run = f.rollout([0, 0], steps=2)
     models = LocalModels(f, quadratic(f, R=1.0), run, None)
     assert type(models.about(run, 0.0)) is StageModel
@@ -159,7 +176,7 @@ def test_large_maps_and_maps_without_equations_are_left_to_numpy():
 
 def test_shooting_that_lowers_nothing_gives_up_after_a_few_line_searches():
     """A cost that is a number at the guess alone: no penalty of the gaps helps."""
-    f = vioc.MidpointVI(pendulum(), 0.1)
+    f = swinging()
     cost = Cost(f, (f.symbols.u - 1) ** 2 + 1e-30 * ca.sqrt(1e-20 - f.symbols.x[0] ** 2))
     guess, records = Shooting(f, cost, StagePrograms.of(f, cost), np.zeros((4, 2)), np.ones((3, 1))), []
     guess.iterate(50, records.append)
@@ -168,9 +185,8 @@ def test_shooting_that_lowers_nothing_gives_up_after_a_few_line_searches():
 
 
 def test_other_parameters_use_the_same_functions():
-    f = vioc.MidpointVI(everything(), 0.01)
+    f, x = one_of_each()
     cost = quadratic(f, Q={"a": 1}, R=0.1, Qf={"a": 10})
-    x = state_near(f, 3)
     programs = StagePrograms.of(f, cost)
     for g in (f, f.with_parameters(m=3.0)):
         run = g.rollout(x, np.tile(hold(f, x), (6, 1)))
@@ -196,6 +212,7 @@ def test_a_step_that_is_singular_is_named_by_the_map():
 # -- trials and what the recursions share --------------------------------------------------------
 
 
+@cache
 def wrapped():
     f = vioc.MidpointVI(pendulum(), 0.1, wrap=("theta",))
     run = f.rollout([3.0, 4.0], RNG.standard_normal((30, 1)), k0=2)
@@ -235,7 +252,7 @@ def test_searches_within_searches_and_in_threads():
     """The recursions' arrays belong to one search at a time."""
     from concurrent.futures import ThreadPoolExecutor
 
-    f = vioc.MidpointVI(pendulum(), 0.1)
+    f = swinging()
     cost = swing(f)
     starts = np.array([[0.0, 0.0], [0.5, 0.0], [0.0, 2.0]])
 
@@ -254,8 +271,7 @@ def test_searches_within_searches_and_in_threads():
 
 
 def test_passes_know_parameters_weights_time_and_length():
-    f = vioc.MidpointVI(everything(), 0.02)
-    x = state_near(f, 3)
+    f, x = one_of_each(0.02)
     cost = quadratic(f, Q={"a": 1}, R=0.1, Qf={"a": 10})
 
     def value(g, cost, steps, k0=0):
@@ -267,13 +283,16 @@ def test_passes_know_parameters_weights_time_and_length():
         zeta = model.direction("gauss-newton")
         return recursions.value, model.trial(zeta, 1e-3, np.inf)[1], cost.value(run)
 
+    @cache
+    def fresh(g, steps, k0):
+        return value(g, quadratic(f, Q={"a": 1}, R=0.1, Qf={"a": 10}), steps, k0)[:2]
+
     heavy = f.with_parameters(m=3.0)
     for g, steps, k0 in ((f, 6, 0), (heavy, 6, 0), (f, 8, 0), (f, 6, 5), (f, 6, 0)):
         mine, moved, expected = value(g, cost, steps, k0)
         assert mine == pytest.approx(expected, rel=1e-12)
-        fresh = value(g, quadratic(f, Q={"a": 1}, R=0.1, Qf={"a": 10}), steps, k0)
-        assert (mine, moved) == fresh[:2]
-    p = vioc.MidpointVI(pendulum(), 0.1)
+        assert (mine, moved) == fresh(g, steps, k0)
+    p = swinging()
     cost = swing(p)
     gains = [
         optimize(p, cost, x0=[0, 0], steps=30, projection=w).gains[0] for w in (None, (1, 1), (9, 1), None)
@@ -283,7 +302,7 @@ def test_passes_know_parameters_weights_time_and_length():
 
 
 def test_what_has_been_solved_pickles():
-    f = vioc.MidpointVI(pendulum(), 0.1)
+    f = swinging()
     cost = swing(f)
     best = optimize(f, cost, x0=[0, 0], steps=30)
     again = pickle.loads(pickle.dumps(cost))

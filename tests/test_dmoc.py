@@ -1,6 +1,7 @@
 """`vioc.control.dmoc`: the program, its derivatives, its optima and their multipliers."""
 
 import pickle
+from functools import cache
 
 import casadi as ca
 import numpy as np
@@ -15,6 +16,16 @@ from vioc.control import Cost, dmoc, optimize, quadratic, riccati
 # inside: states that the program eliminates are computed back from its unknowns
 from vioc.control.dmoc.eliminated import states
 
+# maps and costs do not change: each is built once for all tests
+parametric_pendulum, effort = cache(parametric_pendulum), cache(effort)
+
+
+@cache
+def one_of_each():
+    """The map of a mechanism with one of each, and a state of it."""
+    f = vioc.MidpointVI(everything(), 0.02)
+    return f, state_near(f, 1)
+
 
 def lift(f, **options):
     """The pendulum from rest to rest at 1 rad in two seconds."""
@@ -25,10 +36,10 @@ def lift(f, **options):
 # -- the program ----------------------------------------------------------------------------------
 
 
+@cache
 def rich_problem():
     """Two phases with one of everything."""
-    f = vioc.MidpointVI(everything(), 0.02)
-    x = state_near(f, 1)
+    f, x = one_of_each()
     reference = ca.SX.sym("r")
     cost = Cost(
         f,
@@ -91,7 +102,7 @@ def test_a_rollout_solves_the_equations():
     problem = rich_problem()
     phase = problem.phases[1]
     f = phase.map
-    x = state_near(f, 1)
+    x = one_of_each()[1]
     U = np.tile(f.rest_input(x), (3, 1))
     U[:, 0] = [0.3, -0.2, 0.1]
     run = f.rollout(x, U)
@@ -144,9 +155,14 @@ def test_linear_quadratic_optimum_is_riccatis():
     assert np.abs(costates - expected).max() < 1e-7
 
 
+@cache
+def cart():
+    return vioc.MidpointVI(vioc.models.load("cart_pole"), 0.04)
+
+
 @pytest.mark.parametrize("solver", ["ipopt", "fatrop", "sqp"])
 def test_same_optimum_as_descent(solver):
-    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.04)
+    f = cart()
     Q, Qf = {"x": 1.0, "theta": 1.0, "v.theta": 0.1}, {"theta": 3.0, "v.theta": 1.0}
     cost = quadratic(f, Q=Q, R=0.1, Qf=Qf)
     x0 = f.initial_state({"theta": 0.1})
@@ -268,7 +284,7 @@ def test_an_end_and_a_bound_of_one_state_have_multipliers_apart(name, end, bound
 
 def test_multipliers_of_ends_warm_both_methods():
     """The end's multiplier of dmoc is that of shooting, not the bound's too; searches from it are short."""
-    f, N = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.04), 10
+    f, N = cart(), 10
     cost = quadratic(f, R=1.0, Q={"theta": 1.0})
     x0, limits = f.initial_state({"theta": 0.2}), dict(bounds={"x": 5.0}, final={"x": 1.0})
     shot, nlp = (optimize(f, cost, x0=x0, steps=N, method=m, **limits) for m in ("shooting", "dmoc"))

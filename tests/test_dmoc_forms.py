@@ -1,5 +1,7 @@
 """The two forms of DMOC's equations: positions only, by the discrete Legendre transforms, and states."""
 
+from functools import cache
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from vioc.control import Cost, dmoc, optimize, quadratic, straight_line
 from vioc.control.dmoc.eliminated import states
 
 
+@cache
 def cart_pole():
     """Bounds, a rate limit, and a path constraint on what is eliminated."""
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.04)
@@ -29,6 +32,7 @@ def cart_pole():
     )
 
 
+@cache
 def linkage():
     f, start = four_bar()
     x0 = f.initial_state(start)
@@ -36,6 +40,7 @@ def linkage():
     return dmoc.Phase(f, 20, effort(f), initial=x0, final=end, bounds={"u.torque": 8.0})
 
 
+@cache
 def string():
     """Kinematic inputs, a limit on a tension."""
     f = hanging_load()
@@ -45,6 +50,7 @@ def string():
     return dmoc.Phase(f, 100, haste(f), initial=start, final=moved, bounds=limits)
 
 
+@cache
 def free_time():
     f = parametric_pendulum()
     cost = Cost(f, 1.0 + 0.01 * ca.sumsqr(f.symbols.u))
@@ -52,6 +58,7 @@ def free_time():
     return dmoc.Phase(f, 30, cost, initial=f.state(), final=end, duration=(0.2, 3.0))
 
 
+@cache
 def periodic():
     f = parametric_pendulum()
     cost = Cost(f, ca.sumsqr(f.symbols.u) + (f.quantity("theta") - 0.5) ** 2)
@@ -59,12 +66,14 @@ def periodic():
     return dmoc.Phase(f, 24, cost, initial={"theta": 0.0}, periodic=turn, quadrature="trapezoid")
 
 
+@cache
 def linear_time():
     f = LinearTimeVI(vioc.models.load("cart_pole"), 0.04)
     start, end = f.initial_state({"theta": np.pi}), f.initial_state()
     return dmoc.Phase(f, 50, effort(f), initial=start, final=end, bounds={"u.force": 12.0})
 
 
+@cache
 def phases():
     """A free first momentum, a joint in which momentum is lost, a bounded momentum."""
     f = parametric_pendulum()
@@ -75,11 +84,21 @@ def phases():
     return [first, second], [{"p.theta": 0.5 * f.quantity("p.theta")}]
 
 
+@cache
+def problem_of(make):
+    """The problem of a phase or of phases, built once for all tests."""
+    made = make()
+    return dmoc.Problem(*made) if isinstance(made, tuple) else dmoc.Problem(made)
+
+
+@cache
+def solved(make, form):
+    return problem_of(make).solve(form=form, tolerance=1e-11)
+
+
 @pytest.mark.parametrize("make", [cart_pole, linkage, string, free_time, periodic, linear_time, phases])
 def test_both_forms_have_the_same_optimum_and_duals(make):
-    made = make()
-    problem = dmoc.Problem(*made) if isinstance(made, tuple) else dmoc.Problem(made)
-    ours, other = (problem.solve(form=form, tolerance=1e-11) for form in ("positions", "states"))
+    ours, other = (solved(make, form) for form in ("positions", "states"))
     assert ours.cost == pytest.approx(other.cost, rel=1e-8)
     for a, b in zip(ours.phases, other.phases, strict=True):
         size = 1 + np.abs(b.trajectory.x).max()
@@ -96,10 +115,7 @@ def test_both_forms_have_the_same_optimum_and_duals(make):
 
 @pytest.mark.parametrize("make", [cart_pole, free_time, string])
 def test_both_forms_have_the_same_sensitivities(make):
-    problem = dmoc.Problem(make())
-    ours, other = (
-        problem.solve(form=form, tolerance=1e-11).sensitivity() for form in ("positions", "states")
-    )
+    ours, other = (solved(make, form).sensitivity() for form in ("positions", "states"))
     assert ours.names == other.names and len(ours.names)
     assert ours.cost == pytest.approx(other.cost, rel=1e-5, abs=1e-6)
     for field in ("x", "u", "multipliers", "length"):
@@ -217,7 +233,7 @@ def test_forms_that_cannot_be():
 
 
 def test_guesses_pass_from_form_to_form():
-    problem = dmoc.Problem(cart_pole())
+    problem = problem_of(cart_pole)
     first = problem.solve(form="states")
     again = problem.solve(first, form="positions")
     assert again.cost == pytest.approx(first.cost, rel=1e-7)
@@ -248,7 +264,7 @@ def test_a_momentum_out_of_its_bounds_is_named():
 
 
 def test_free_durations_are_stabilized_at_their_own_steps():
-    best = dmoc.Problem(free_time()).solve(tolerance=1e-10)
+    best = problem_of(free_time).solve(tolerance=1e-10)
     h = best.trajectory.step_lengths[0]
     f = best.trajectory.map
     regulator = best.stabilize({"theta": 100.0, "p.theta": 1.0}, 0.01)
@@ -272,6 +288,7 @@ def test_time_steps_are_checked(dt):
 # -- velocities as unknowns -----------------------------------------------------------------------
 
 
+@cache
 def quick_linkage(quadrature="left"):
     """A closed chain, velocities in the cost, at the end and as a limit."""
     f, start = four_bar()

@@ -1,5 +1,7 @@
 """Coulomb friction of a given load: closed forms, energy, derivatives, optimization, who refuses it."""
 
+from functools import cache
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -28,23 +30,26 @@ from vioc.components import DryFriction, FloorFriction
 from vioc.control import Cost, dmoc
 from vioc.errors import ModelError
 
+block, oscillator = cache(block), cache(oscillator)  # maps do not change: each is built once
+
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_oscillator_loses_2_f_over_k_a_half_wave_and_sticks(backend):
-    dt = 0.0025
-    run = (f := oscillator(dt, backend=backend)).rollout(f.initial_state({"x": 0.5}), steps=1200)
+    dt = 0.005 if backend == "virtual" else 0.0025
+    end = -round(0.475 / dt)
+    run = (f := oscillator(dt, backend=backend)).rollout(f.initial_state({"x": 0.5}), steps=round(3 / dt))
     exact = [decay(t, 0.5) for t in run.t]
     # the whole impulse of a step acts at its start: half of it too early, at each of 5 turns
     assert np.abs(run["x"] - exact).max() < 5 * 0.5 * dt * F / M / np.sqrt(K / M)
-    assert abs(run["x"][-1]) < F / K and np.abs(np.diff(run["x"][-190:])).max() < 1e-8
+    assert abs(run["x"][-1]) < F / K and np.abs(np.diff(run["x"][end:])).max() < 1e-8
     assert run["friction.rub"].max() < F and run["grip.rub"].min() >= -1e-12
-    assert np.allclose(run["force.rub"][-190:], K * run["x"][-190:], atol=1e-4)
+    assert np.allclose(run["force.rub"][end:], K * run["x"][end:], atol=1e-4)
 
 
 def test_energy_goes_into_friction():
     """M dV^2/2 + K dqm^2/2 = tau (V_k + V_k-1)/2, an identity of the rule for a linear spring."""
     dt = 0.01
-    run = (f := oscillator(dt)).rollout(f.initial_state({"x": 0.5}), steps=300)
+    run = (f := oscillator(dt)).rollout(f.initial_state({"x": 0.5}), steps=200)
     q = run["x"]
     V, middle = np.diff(q) / dt, (q[1:] + q[:-1]) / 2
     energy = M * V**2 / 2 + K * middle**2 / 2
@@ -79,7 +84,7 @@ def test_a_block_that_spins_slides_farther():
     """Friction is shared by turning and sliding: a limit of each point alone would not know."""
     f = block()
     straight, turning = (
-        f.rollout(f.initial_state({}, {"x": 2.0, "a": w}), steps=150)["x"][-1] for w in (0.0, 20.0)
+        f.rollout(f.initial_state({}, {"x": 2.0, "a": w}), steps=120)["x"][-1] for w in (0.0, 20.0)
     )
     assert turning > 1.05 * straight
 

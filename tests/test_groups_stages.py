@@ -28,7 +28,7 @@ def moved(f, seed, size=0.5):
     return f.retract(f.initial_state(), size * rng.standard_normal(f.ndx))
 
 
-@pytest.mark.parametrize(("points", "s"), [("gauss", 2), ("gauss", 3), ("lobatto", 3)])
+@pytest.mark.parametrize(("points", "s"), [pytest.param("gauss", 3, marks=pytest.mark.slow), ("lobatto", 3)])
 def test_keeps_the_protocol(points, s):
     f = made(branched, s, points)
     check_map(f, moved(f, 0, 0.3), np.array([0.4]))
@@ -42,7 +42,7 @@ def test_constraints_keep_the_protocol(s):
 
 def test_constraints_are_kept_and_take_no_momentum():
     f = made(pair, 3, "lobatto").with_dt(0.05)
-    run = f.rollout(pair_start(f), steps=2000)
+    run = f.rollout(pair_start(f), steps=1000)
     assert np.abs(run["h.rod"]).max() < 1e-12
     p = run.x[:, f.nq :]
     linear, moments = p[:, :3] + p[:, 3:6], 0.0
@@ -53,7 +53,7 @@ def test_constraints_are_kept_and_take_no_momentum():
     for kept in (linear, moments):
         assert np.abs(kept - kept[0]).max() < 1e-12 * (1 + np.abs(run.x).max())
     assert np.ptp(run.energy) < 1e-5 * run.energy[0]
-    late, early = run["force.rod"][1000:2000], run["force.rod"][:1000]  # of the whole step at the start, too
+    late, early = run["force.rod"][500:1000], run["force.rod"][:500]  # of the whole step at the start, too
     assert np.abs(early[0] - early[1]) < 0.1 * np.abs(early[0])
     assert np.abs(late).max() > 0.1
 
@@ -119,7 +119,7 @@ def test_parameters_are_differentiated():
 
 def test_derivatives_of_steps_of_more_than_half_a_turn():
     """Rates are found again from those of both ends, not from the shorter turn between these."""
-    f = GroupVI(vioc.System(vioc.free("b", mass=(1.0, 1.0, 1.4, 1.8))), 1.0, stages=4)
+    f = GroupVI(vioc.System(vioc.free("b", mass=(1.0, 1.0, 1.4, 1.8))), 1.0, stages=2)
     x, e = f.initial_state(v={"b-wx": 3.9, "b-wy": 0.3}), 1e-5
     assert f.difference(x, f.step(x))[3] < -2  # the other way round is shorter
     by = [f.difference(f.step(f.retract(x, -e * d)), f.step(f.retract(x, e * d))) for d in np.eye(f.ndx)]
@@ -130,7 +130,7 @@ def test_derivatives_of_steps_of_more_than_half_a_turn():
 
 def test_derivatives_on_the_manifold_against_differences():
     """A, B and the second order in errors, by central differences of the step and of A, B."""
-    f = made(quadrotor, 3).with_dt(0.02)
+    f = made(quadrotor, 2).with_dt(0.02)
     x, u, e = moved(f, 3), np.array([400.0, 500.0, 450.0, 300.0]), 1e-3
     lin, end = f.linearize(x, u), f.step(x, u)
 
@@ -150,13 +150,16 @@ def test_derivatives_on_the_manifold_against_differences():
         J = [along(lambda c: f.difference(end, f.retract(there, c)), c) for c in np.eye(f.ndx)]
         return z @ np.transpose(J) @ f.linearize(x, u + 100 * d).matrix
 
-    mixed = np.array([along(gradient, d) / 100 for d in np.eye(f.nu)])
-    assert np.abs(np.hstack([H.xu.T, H.uu]) - mixed).max() < 1e-10  # differences of differences: eps / e^2
+    way = np.array([0.5, -0.7, 1.0, 0.3])  # in the space of inputs, of all of them
+    mixed = along(gradient, way) / 100
+    assert (
+        np.abs(way @ np.hstack([H.xu.T, H.uu]) - mixed).max() < 1e-10
+    )  # differences of differences: eps / e^2
 
 
 @pytest.mark.parametrize(
     ("points", "s", "order"),
-    [("gauss", s, 2 * s) for s in (2, 3, 4)] + [("lobatto", s, 2 * s - 2) for s in (2, 3, 4)],
+    [("gauss", s, 2 * s) for s in (2, 3)] + [("lobatto", s, 2 * s - 2) for s in (2, 3)],
 )
 def test_symplectic_and_undone_by_a_step_back(points, s, order):
     f = GroupVI(branched(damping=0.0), 0.03 if order > 2 else 0.01, stages=s, points=points)
@@ -176,8 +179,8 @@ def test_lobattos_points_have_their_order(s):
     """A tree that tumbles with a motor and a damper, beside Gauss's of a higher order."""
     ends, steps = [], (0.02, 0.01, 0.005)
     start, U = {"trunk-wx": 2.0, "trunk-wy": 0.3, "wrist-wz": 1.0}, np.array([[0.2]])
-    f = made(branched, 5)
-    truth = f.rollout(f.initial_state(v=start), np.repeat(U, 20, axis=0)).x[-1]
+    f = made(branched, 4).with_dt(0.005)
+    truth = f.rollout(f.initial_state(v=start), np.repeat(U, 40, axis=0)).x[-1]
     for h in steps:
         f = made(branched, s, "lobatto").with_dt(h)
         end = f.rollout(f.initial_state(v=start), np.repeat(U, round(0.2 / h), axis=0)).x[-1]
@@ -210,7 +213,7 @@ def test_polynomials_keep_their_length_at_the_end_alone():
 
 @pytest.mark.skipif(find_compiler() is None, reason="no compiler")
 def test_compiled_code_does_the_same():
-    f, g = made(branched, 3).with_dt(0.02), GroupVI(branched(), 0.02, stages=3, backend="compiled")
+    f, g = made(branched, 2).with_dt(0.02), GroupVI(branched(), 0.02, stages=2, backend="compiled")
     x, U = moved(f, 5), np.full((20, 1), 0.3)
     gaps = f.difference(f.rollout(x, U).x, g.rollout(x, U).x)
     assert np.abs(gaps).max() < 1e-10

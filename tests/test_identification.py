@@ -1,5 +1,6 @@
 """Identification: derivatives, intervals that hold, what is not told, delays, biases, unknown inputs."""
 
+from functools import cache
 from itertools import pairwise
 
 import casadi as ca
@@ -42,6 +43,13 @@ def f():
 @pytest.fixture(scope="module")
 def measured():
     return record()
+
+
+@pytest.fixture(scope="module")
+def all_three(f, measured):
+    """The search of a method for mass, spin and friction, done once."""
+    told = dict(noise={"theta": NOISE**2})
+    return cache(lambda method: identify(f, measured, ["mass", "spin", "rub"], method=method, **told))
 
 
 def test_inertias_are_those_of_bodies_and_come_back():
@@ -103,12 +111,12 @@ def test_a_step_too_long_for_the_parameters_is_no_trial(f, measured):
 
 
 @pytest.mark.parametrize("method", ["multiple", "shooting"])
-def test_parameters_within_their_deviations(f, measured, method):
+def test_parameters_within_their_deviations(f, measured, all_three, method):
     found = identify(f, measured, ["mass", "rub"], method=method, values={"mass": 0.5})
     spin = f.parameters["spin"]
     inertia = MASS * LENGTH**2 + SPIN  # told by the loads; the spin kept is wrong, so the mass is not its own
     assert found.converged and found.verdict == "converged"
-    both = identify(f, measured, ["mass", "spin", "rub"], method=method, noise={"theta": NOISE**2})
+    both = all_three(method)
     assert both.converged and not both.doubts
     for name, value in {"mass": MASS, "spin": SPIN, "rub": RUB}.items():
         assert abs(both[name] - value) < 4 * both.std[name]
@@ -214,13 +222,14 @@ def test_a_delay_and_a_bias(f):
 K, STEP = 21, 0.05
 AT = STEP * np.arange(K)
 SAMPLES = np.cos(3.0 * AT) + 0.2 * (-1.0) ** np.arange(K)
+SPLINE = CubicSpline(AT, SAMPLES)
 SIGNALS = {  # as a record has it, and as a function; where that is not smooth
     "a number": (0.7, lambda s: 0.7, []),
     "held": (SAMPLES[:-1], lambda s: SAMPLES[np.clip(int(np.floor(s / STEP + 1e-9)), 0, K - 2)], AT),
     "lines": (SAMPLES, lambda s: np.interp(s, AT, SAMPLES), AT),
     "a function": (lambda s: np.exp(s) * np.sin(9 * s), lambda s: np.exp(s) * np.sin(9 * s), []),
     "a switch": (lambda s: 1.0 if s > 0.1234 else -2.0, lambda s: 1.0 if s > 0.1234 else -2.0, [0.1234]),
-    "a spline": (CubicSpline(AT, SAMPLES), lambda s: CubicSpline(AT, SAMPLES)(max(s, 0.0)), AT),
+    "a spline": (SPLINE, lambda s: SPLINE(max(s, 0.0)), AT),
 }
 
 
@@ -318,9 +327,8 @@ def test_steps_that_are_too_long_are_told(f):
     assert any("half the step changes" in d for d in coarse.doubts)
 
 
-def test_pictures(f, measured):
-    found = identify(f, measured, ["mass", "spin", "rub"], noise={"theta": NOISE**2})
-    above, below = found.plot()[:, 0]
+def test_pictures(all_three):
+    above, below = all_three("multiple").plot()[:, 0]
     assert above.get_ylabel() == "theta (rad)" and below.get_xlabel() == "t (s)"
 
 
@@ -330,7 +338,7 @@ def test_a_run_is_a_record():
     terms = vioc.Gravity(0, 0, -9.81), vioc.JointDamping("theta", P("damping", 0.05))
     f = vioc.MidpointVI(vioc.System(vioc.rx("theta")[bob], *terms, vioc.JointForce("theta", "torque")), 0.01)
     off = f.with_parameters(mass=0.9, damping=0.02)
-    U = np.sin(0.03 * np.arange(200))[:, None]
+    U = np.sin(0.03 * np.arange(100))[:, None]
     run = f.rollout(f.state(theta=0.5), U)
     many = f.rollouts([f.state(theta=0.2), run.x[0]], U)
     record = Record.of(run)
@@ -346,7 +354,7 @@ def test_a_run_is_a_record():
     sensors = feedback.Measurement(f, {"theta": 1e-6})
     observer = feedback.ExtendedKalmanFilter(f, sensors, W=1e-10, P0=1e-6)
     law = vioc.control.dlqr(f, vioc.control.equilibrium(f, theta=0.3), Q={"theta": 10}, R=1)
-    flight = feedback.ClosedLoop(f, law, observer).simulate(run.x[0], 300, noise=1)
+    flight = feedback.ClosedLoop(f, law, observer).simulate(run.x[0], 150, noise=1)
     seen = Record.of(flight).measured["theta"]
     np.testing.assert_array_equal(seen[:-1], flight.measurements[:, 0])
     assert np.isnan(seen[-1]) and 5e-4 < np.std(seen[:-1] - flight["theta"][:-1]) < 2e-3

@@ -1,5 +1,7 @@
 """The linear regressor: the equations of motion again, base parameters of trees and loops, bodies."""
 
+from functools import cache
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -65,7 +67,7 @@ def test_base_parameters_of_a_loop():
     found = base_parameters(vioc.MidpointVI(loop(0.1), 0.01), one.part(0.0, 2.5), "rub")
     assert len(found.values) < 12 and all(found.bodies.values()) and found.apart < 3
     assert found.linear["rub"] == pytest.approx(0.3, rel=0.02)
-    exact = found.base @ vioc.MidpointVI(loop(), 0.01).mechanism.regressor(["rub"]).start
+    exact = found.base @ f.mechanism.regressor(["rub"]).start
     assert np.abs((found.values - exact) / found.std).max() < 4
     assert found.unclear == 1 and "noise hides 1 of 10 combinations" in str(found)
     for physical in (True, False):  # the noise of this part alone makes 4e-3
@@ -144,6 +146,15 @@ def between(run, name):
     return (u[1:] + u[:-1]) / 2
 
 
+@cache
+def moved_arm(*parts):
+    """The map of the arm with these forces, and how it moves by its inputs for ten seconds."""
+    f = vioc.MidpointVI(driven_arm(*parts), 0.005)
+    drives = {n: DRIVES[n] for n in f.input_names}
+    return f, f.rollout(f.initial_state(), f.inputs(2000, **drives))
+
+
+SECOND = vioc.JointForce("a", "u2")
 MOTOR = vioc.JointForce("a", "u1", gain=vioc.P("gain", 2.0))
 SWAY = vioc.UserForce(lambda k, size: {"a": size * ca.sin(4 * k.t)}, args=(vioc.P("size", 1.5),))
 DRIVES = {
@@ -152,12 +163,11 @@ DRIVES = {
 }
 
 
-@pytest.mark.parametrize("force, name, inputs", [(MOTOR, "gain", ("u1", "u2")), (SWAY, "size", ("u2",))])
-def test_gains_of_inputs_and_of_time_are_told(force, name, inputs):
+@pytest.mark.parametrize("force, name", [(MOTOR, "gain"), (SWAY, "size")])
+def test_gains_of_inputs_and_of_time_are_told(force, name):
     """Against least squares of the pendulum's equation, by differences of the run."""
-    h = 0.005
-    f = vioc.MidpointVI(driven_arm(force, vioc.JointForce("a", "u2")), h)
-    run = f.rollout(f.initial_state(), f.inputs(2000, **{n: DRIVES[n] for n in inputs}))
+    f, run = moved_arm(force, SECOND)
+    h = f.dt
     found = base_parameters(f, run, ["c", name])
     assert found.names == ("arm.mx", "arm.mz", "arm.Jyy", "c", name)
     q, v, a = differences(run, "a", h)
@@ -172,8 +182,7 @@ def test_gains_of_inputs_and_of_time_are_told(force, name, inputs):
 
 def test_what_inputs_made_is_by_the_gain_found():
     """2 u1 + u2 on the one row that there is; the error is that of what is fitted."""
-    f = vioc.MidpointVI(driven_arm(MOTOR, vioc.JointForce("a", "u2")), 0.005)
-    run = f.rollout(f.initial_state(), f.inputs(2000, **DRIVES))
+    f, run = moved_arm(MOTOR, SECOND)
     found = base_parameters(f, run, ["c", "gain"])
     known = base_parameters(f, run, ["c"]).validate(run)
     for physical in (True, False):
@@ -198,11 +207,12 @@ def coupled_arms():
 def test_rows_of_an_estimated_gain_are_compared():
     """The first joint has no other force than that of its motor."""
     system, one = coupled_arms()
-    found = base_parameters(vioc.MidpointVI(system, 0.01), one, ["c", "gain"])
+    f = vioc.MidpointVI(system, 0.01)
+    found = base_parameters(f, one, ["c", "gain"])
     assert found.linear["gain"] == pytest.approx(2.0, abs=1e-4)
     # noise of that input would make it too small, which no deviation tells
     assert found.biased == ("a",) and "unknown gain alone drives a: its noise" in str(found)
-    assert not base_parameters(vioc.MidpointVI(system, 0.01), one, "c").biased
+    assert not base_parameters(f, one, "c").biased
     for physical in (True, False):
         aside = found.validate(one, physical)
         assert set(aside.relative) == {"a", "b"} and max(aside.relative.values()) < 1e-3
@@ -225,7 +235,7 @@ def test_axes_of_their_own_need_a_force_of_known_size():
 
 
 def test_the_gain_of_an_input_that_rests_is_not_told():
-    f = vioc.MidpointVI(driven_arm(MOTOR, vioc.JointForce("a", "u2")), 0.005)
+    f, _ = moved_arm(MOTOR, SECOND)
     run = f.rollout(f.initial_state(), f.inputs(1000, u2=DRIVES["u2"]))
     found = base_parameters(f, run, ["c", "gain"])
     assert found.names == ("arm.mx", "arm.mz", "arm.Jyy", "c")
@@ -269,6 +279,7 @@ def test_a_base_of_constant_rate_tells_no_first_moments_without_gravity():
 def test_weights_of_single_bodies_are_in_their_numbers():
     """m l^2 + J, m c: against the equations themselves, whatever mass the model has."""
 
+    @cache
     def arm(mass):
         bob = vioc.tz(-0.4, name="bob", mass=vioc.Mass(mass, (0.02, 0.01, 0.01)))
         upper = vioc.rx("a", mass=vioc.Mass(0.5, (0.01, 0.01, 0.01), (0.0, 0.0, -0.2)))[bob]
@@ -387,18 +398,24 @@ def test_base_parameters_do_not_depend_on_units(closed):
             np.testing.assert_allclose(found.numbers[name] / sizes, numbers / sizes, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("knots", [-1, 0, np.inf, np.nan, True, "1", None])
-def test_knots_are_a_time(knots):
+@pytest.fixture(scope="module")
+def fall():
     f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.01)
-    run = f.rollout(f.initial_state(theta=0.3), steps=100)
+    return f, f.rollout(f.initial_state(theta=0.3), steps=100)
+
+
+@pytest.mark.parametrize("knots", [-1, 0, np.inf, np.nan, True, "1", None])
+def test_knots_are_a_time(fall, knots):
+    f, run = fall
     with pytest.raises(ValueError, match="knots: expected a number"):
         base_parameters(f, Record.of(run), knots=knots)
     with pytest.raises(ValueError, match="101 samples determine no spline .* take a larger knots="):
         base_parameters(f, Record.of(run), knots=f.dt)
 
 
+@cache
 def two_joints(kind, error=1.0):
-    """A cart with a pole, or two links of which some have motors."""
+    """The map of a cart with a pole, or of two links of which some have motors."""
     if kind == "cart-pole":
         cart = vioc.tx("a", name="cart", mass=error)[
             vioc.ry("b")[vioc.tz(-0.5, name="bob", mass=0.5 / error)]
@@ -409,22 +426,31 @@ def two_joints(kind, error=1.0):
         parts = [vioc.ry("a", name="upper", mass=links[0])[vioc.tz(-0.5)[vioc.ry("b", mass=links[1])]]]
         driven = ("a", "b") if kind == "arm" else ("a",)
     rubs = [vioc.JointDamping(n, vioc.P(f"c{n}", 0.2 * error)) for n in driven]
-    return vioc.System(*parts, vioc.Gravity(0, 0, -G), *rubs, *[vioc.JointForce(n, f"u{n}") for n in driven])
+    terms = vioc.Gravity(0, 0, -G), *rubs, *[vioc.JointForce(n, f"u{n}") for n in driven]
+    return vioc.MidpointVI(vioc.System(*parts, *terms), 0.01)
 
 
-def seen(kind, noise, knots, seed=0, fast=1.0):
-    """Return estimates from a noisy record of two joints, and the truth."""
-    true, t, rng = two_joints(kind), np.arange(801) * 0.01, np.random.default_rng(seed)
+@cache
+def two_joints_driven(kind, fast):
+    """Times, torques, and the true motion of two joints."""
+    t = np.arange(801) * 0.01
     drive = {
         "ua": lambda t: np.sin(4 * fast * t) + np.sin(1.7 * t),
         "ub": lambda t: 0.5 * np.sin(3 * fast * t),
     }
-    drive = {n: drive[n] for n in true.inputs}
-    y = vioc.reference_solution(true, [0.0, 0.3], [0.0, 0.0], t, drive, rtol=1e-9, atol=1e-9)
+    system = two_joints(kind).system
+    drive = {n: drive[n] for n in system.inputs}
+    return t, drive, vioc.reference_solution(system, [0.0, 0.3], [0.0, 0.0], t, drive, rtol=1e-9, atol=1e-9)
+
+
+def seen(kind, noise, knots, seed=0, fast=1.0):
+    """Return estimates from a noisy record of two joints, and the truth."""
+    t, drive, y = two_joints_driven(kind, fast)
+    rng = np.random.default_rng(seed)
     noisy = {n: y[n] + noise * rng.standard_normal(len(t)) for n in "ab"}
-    f, names = vioc.MidpointVI(two_joints(kind, 1.2), 0.01), [f"c{n[1]}" for n in true.inputs]
+    f, names = two_joints(kind, 1.2), [f"c{n[1]}" for n in drive]
     found = base_parameters(f, Record(t, noisy, drive), names, knots=knots)
-    return found, found.base @ vioc.MidpointVI(true, 0.01).mechanism.regressor(names).start
+    return found, found.base @ two_joints(kind).mechanism.regressor(names).start
 
 
 @pytest.mark.parametrize("kind", ["cart-pole", "one motor", "arm"])

@@ -1,6 +1,7 @@
 """Verdicts and optima do not depend on the units that a problem is posed in, nor on the scale of its cost."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ class Units(NamedTuple):
         return self.N * self.m
 
 
+@cache
 def oscillator(of: Units):
     """Mass on a spring with a force: map, cost, start."""
     spring = TorsionalSpring("x", 2.0 * of.N / of.m, 0.0)
@@ -41,6 +43,7 @@ def oscillator(of: Units):
     return f, cost, f.initial_state({"x": of.m}, {"x": 0.5 * speed})
 
 
+@cache
 def cart_pole(of: Units):
     """Cart with a hanging pole, to be moved: map, cost, start."""
     pole = rz("theta")[ty(-0.5 * of.m, mass=vioc.P("load", 0.2 * of.kg))]
@@ -50,6 +53,7 @@ def cart_pole(of: Units):
     return f, quadratic(f, R=R, Qf=end), f.initial_state({"x": 0.3 * of.m, "theta": 0.4})
 
 
+@cache
 def hopper(of: Units):
     """Body over a foot on a sliding leg with limits, to be lifted: map, cost, start."""
     leg = tz("leg", name="foot", mass=0.1 * of.kg)
@@ -98,15 +102,23 @@ UNITS = [Units(1e3, 1e3), Units(1e-3, 1e-3), Units(s=1e3), Units(1e3, 1e3, 1e-3)
 COSTS = 1e-9, 1e-3, 1e3, 1e9
 
 
-def solved(name: str, of: Units, price: float = 1.0):
-    """Status and cost, J, of a task posed in other units with its cost times a number."""
-    task = TASKS[name]
-    f, cost, x0 = task.model(of)
+@cache
+def posed(model: Callable[[Units], Any], of: Units, price: float):
+    """Map, cost and start in other units, the cost times a number: once for all tasks of a model."""
+    f, cost, x0 = model(of)
     priced = vioc.control.Cost(
         f,
         price * cost.running_at(*f.symbols, np.zeros((0, 1))),
         price * cost.terminal_at(*f.symbols, np.zeros((0, 1))),
     )
+    return f, priced, x0
+
+
+@cache
+def solved(name: str, of: Units, price: float = 1.0):
+    """Status and cost, J, of a task posed in other units with its cost times a number."""
+    task = TASKS[name]
+    f, priced, x0 = posed(task.model, of, price)
     limits = task.limits(of)
     best = optimize(f, priced, x0=x0, steps=N, method=task.method, raise_on_failure=False, **limits)
     return best.status, best.cost / of.J / price
@@ -120,21 +132,23 @@ def test_units_of_mass_length_and_time_do_not_matter(name):
         assert solved(name, of) == (status, pytest.approx(cost, rel=SAME)), of
 
 
-@pytest.mark.parametrize("m", [1e-6, 1e6])
+@cache
+def moved_body(of: Units):
+    """Status and cost, J, of a cart-pole in maximal coordinates that is brought to hang still."""
+    f = vioc.MaximalVI(cart_pole(of)[0].system, STEP * of.s)
+    ends = {"x": 20 * of.J / of.m**2, "theta": 30 * of.J, "v.theta": 2 * of.J * of.s**2}
+    R = {"u": 0.02 * of.J / of.N**2 / of.s}
+    cost, x0 = quadratic(f, R=R, Qf=ends), f.initial_state({"theta": np.pi - 0.9})
+    found = optimize(f, cost, x0=x0, steps=N, method="shooting")
+    return found.status, found.cost / of.J
+
+
+@pytest.mark.parametrize("m", [1e-6, pytest.param(1e6, marks=pytest.mark.slow)])
 def test_bodies_of_any_size_are_moved_to_the_same_optimum(m):
     """Errors of the states of `MaximalVI` have units; as pure numbers they let a cart of um stop early."""
-
-    def best(of: Units):
-        f = vioc.MaximalVI(cart_pole(of)[0].system, STEP * of.s)
-        ends = {"x": 20 * of.J / of.m**2, "theta": 30 * of.J, "v.theta": 2 * of.J * of.s**2}
-        R = {"u": 0.02 * of.J / of.N**2 / of.s}
-        cost, x0 = quadratic(f, R=R, Qf=ends), f.initial_state({"theta": np.pi - 0.9})
-        found = optimize(f, cost, x0=x0, steps=N, method="shooting")
-        return found.status, found.cost / of.J
-
-    status, cost = best(Units())
+    status, cost = moved_body(Units())
     assert status == "converged"
-    assert best(Units(m=m)) == (status, pytest.approx(cost, rel=SAME))
+    assert moved_body(Units(m=m)) == (status, pytest.approx(cost, rel=SAME))
 
 
 @pytest.mark.parametrize("name", TASKS)

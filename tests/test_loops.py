@@ -91,7 +91,7 @@ def test_loops_are_what_they_are_sample_by_sample(backend, noise, cart):
         for observer in (None, filtered, extended):
             how = dict(W=1e-8, W_u=1e-2) if noise else {}
             loop = ClosedLoop(f, plan, observer, {"force": (-7.0, 4.0)}, **how)
-            one, other = pair(loop, start, 150, noise=noise, estimate=up.x + 0.01)
+            one, other = pair(loop, start, 60, noise=noise, estimate=up.x + 0.01)
             assert_same(one, other, 1e-9)
             assert one.saturated.any()
             if isinstance(plan, LimitedLaw):
@@ -122,7 +122,7 @@ def test_loops_of_several_rates_are_what_they_are_sample_by_sample(rates, noise,
         loop = ClosedLoop(plant, plan, observer, {"force": (-7.0, 4.0)}, **how, hold=rates != (1, 1))
         start = plant.state(x=0.2, theta=0.2 + 2 * np.pi)
         estimate = start if observer is None else start + [0.0, 0.0, 0.01, 0.01]
-        assert_same(*pair(loop, start, 12 * 31 + 5, noise=noise, estimate=estimate), 1e-9)
+        assert_same(*pair(loop, start, 12 * 10 + 5, noise=noise, estimate=estimate), 1e-9)
 
 
 @pytest.mark.parametrize("noise", [None, 3])
@@ -146,7 +146,7 @@ def test_loops_with_delays_and_disturbances_are_what_they_are_sample_by_sample(c
     loops.append(ClosedLoop(f, OffsetFree(law, pushed), observer))
     for loop in loops:
         x0 = loop.plant.join(start, 0.1 * np.ones(f.nu)) if loop.plant is late else start
-        one, other = pair(loop, x0, 150, noise=noise)
+        one, other = pair(loop, x0, 60, noise=noise)
         assert_same(one, other, 1e-9)
         if isinstance(loop.law, OffsetFree):
             np.testing.assert_allclose(one.memory.u, other.memory.u, rtol=0, atol=1e-8)

@@ -1,7 +1,7 @@
 """Every one-step map keeps the protocol: vioc's, and a user's. And the suite finds what does not."""
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import casadi as ca
 import numpy as np
@@ -47,6 +47,7 @@ from vioc.shapes import HalfSpace
 DT = 0.02
 
 
+@cache
 def driven():
     """A user's: an oscillator pushed in time, with parameters, an angle and the length of its step."""
     x, u, t, dt = ca.SX.sym("x", 2), ca.SX.sym("u"), ca.SX.sym("t"), ca.SX.sym("dt")
@@ -128,10 +129,27 @@ def turn(phi):
     return ca.vertcat(ca.cos(size / 2), ca.sin(size / 2) / size * phi)
 
 
+@cache
 def midpoint(**options):
     return MidpointVI(load("acrobot"), DT, **options)
 
 
+@cache
+def maximal():
+    return MaximalVI(load("pendulum"), DT)
+
+
+@cache
+def linear_time():
+    return LinearTimeVI(load("acrobot"), DT)
+
+
+@cache
+def balanced():
+    return MidpointVI(load("cart_pole"), DT)
+
+
+@cache
 def full():
     return MidpointVI(everything(), DT)
 
@@ -149,9 +167,9 @@ MAPS = {
     "midpoint": lambda: midpoint(wrap=("q1",)),
     "midpoint, left": lambda: midpoint(alpha=0.3, forcing="left"),
     "midpoint, loop": lambda: MidpointVI(load("closed_chain"), DT),
-    "linear-time": lambda: LinearTimeVI(load("acrobot"), DT),
+    "linear-time": linear_time,
     "linear-time, loop": lambda: LinearTimeVI(load("closed_chain"), DT),
-    "maximal": lambda: MaximalVI(load("pendulum"), DT),
+    "maximal": maximal,
     "contact": hopping,
     "rk4": lambda: RungeKutta(load("acrobot"), DT),
     "implicit midpoint": lambda: RungeKutta(load("closed_chain"), DT, "implicit-midpoint"),
@@ -160,15 +178,12 @@ MAPS = {
         RungeKutta(load("acrobot"), DT, "implicit-midpoint"), 4
     ),
     "delayed": lambda: DelayedMap(midpoint()),
-    "delayed, maximal": lambda: DelayedMap(MaximalVI(load("pendulum"), DT)),
     "delayed twice": lambda: DelayedMap(DelayedMap(driven())),
     "delayed by three": lambda: DelayedMap(driven(), 3),
-    "delayed by two, maximal": lambda: DelayedMap(MaximalVI(load("pendulum"), DT), 2),
+    "delayed by two, maximal": lambda: DelayedMap(maximal(), 2),
     "extended by its duration": lambda: ExtendedMap(midpoint(), 20),
-    "extended by a state": lambda: ExtendedMap(
-        LinearTimeVI(load("acrobot"), DT), kept=load("acrobot").variables[:1]
-    ),
-    "extended, maximal": lambda: ExtendedMap(MaximalVI(load("pendulum"), DT), 20),
+    "extended by a state": lambda: ExtendedMap(linear_time(), kept=load("acrobot").variables[:1]),
+    "extended, maximal": lambda: ExtendedMap(maximal(), 20),
     "extended, of parameters": lambda: ExtendedMap(driven(), 10, list(driven().parameters)[:1]),
     "extended, disturbed": lambda: ExtendedMap(
         midpoint(), disturbances=(*midpoint().input_names, midpoint().state_names[-1]), biases=["q1"]
@@ -452,7 +467,7 @@ MADE = (
 
 @pytest.mark.parametrize("make", MADE)
 def test_steps_take_real_states_and_indices(make):
-    f = make(MidpointVI(load("cart_pole"), 0.02))
+    f = make(balanced())
     X, U = np.full((3, f.nx), 0.1), np.zeros((3, f.nu))
     for x, u, words in (
         (X * (1 + 1j), U, "states: expected real numbers"),

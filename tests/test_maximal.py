@@ -1,6 +1,7 @@
 """`MaximalVI`: bodies, joints, conversions, derivatives; against closed forms and other integrators."""
 
 import pickle
+from functools import cache
 
 import casadi as ca
 import numpy as np
@@ -74,6 +75,12 @@ def four_bar() -> System:
     )
 
 
+@cache
+def map_of(make, kind=MaximalVI, backend="virtual"):
+    """The map of a mechanism, dt = 0.01 s; those of other steps by `with_dt` share what is built for it."""
+    return kind(make(), 0.01, backend=backend)
+
+
 def four_bar_state(f: MaximalVI) -> np.ndarray:
     q = vioc.consistent_configuration(f.system, {"a": 0.2, "b": 1.0, "c": 0.5}, fixed="a").q
     return f.initial_state(q, vioc.project_velocity(f.system, q, {"a": 1.0}))
@@ -89,9 +96,10 @@ def test_forces_of_all_rates_drive_bodies_as_they_drive_joints():
         vioc.cables.LineDrag("upper", "end", 0.4, (0, 0, 1), 0.5, 0.2),
     )
     q, v, apart = np.array([0.4, -0.7]), np.array([1.0, -2.0]), []
+    maps = MidpointVI(system, 4e-3), MaximalVI(system, 4e-3)
     for dt in (4e-3, 2e-3):
         ends = []
-        for f in (MidpointVI(system, dt), MaximalVI(system, dt)):
+        for f in (m.with_dt(dt) for m in maps):
             run = f.rollout(f.initial_state(q, v), np.full((round(0.4 / dt), 1), 2.0))
             ends.append(np.array([run["a"][-1], run["b"][-1]]))
         apart.append(ends[0] - ends[1])
@@ -102,9 +110,15 @@ def test_forces_of_all_rates_drive_bodies_as_they_drive_joints():
 # -- bodies --------------------------------------------------------------------------------------------
 
 
+def spin(J, w) -> list:
+    """Euler's equations of a free body, w' = J^-1 (J w x w)."""
+    (a, b, c), (x, y, z) = J, w
+    return [(b - c) * y * z / a, (c - a) * z * x / b, (a - b) * x * y / c]
+
+
 @pytest.mark.parametrize("dt", [0.01, 0.1])
 def test_free_body_keeps_its_momentum_in_the_world(dt):
-    f = MaximalVI(body(), dt)
+    f = map_of(body).with_dt(dt)
     x = f.initial_state(v={"b-rx": 0.5, "b-ry": 2.0, "b-rz": -1.0, "b-x": 0.3})
     run = f.rollout(x, steps=2000)
     for axis in "xyz":
@@ -116,11 +130,9 @@ def test_free_body_keeps_its_momentum_in_the_world(dt):
 
 def test_free_body_flips_about_its_intermediate_axis_like_eulers_equations():
     J, w0 = np.array([0.2, 0.35, 0.5]), np.array([0.01, 3.0, 0.0])
-    exact = solve_ivp(
-        lambda t, w: np.cross(J * w, w) / J, (0, 6), w0, rtol=1e-12, atol=1e-13, dense_output=True
-    )
+    exact = solve_ivp(lambda t, w: spin(J, w), (0, 6), w0, rtol=1e-10, atol=1e-12, dense_output=True)
     errors = []
-    built = MaximalVI(body(), 0.02)
+    built = map_of(body)
     for dt in (0.02, 0.01):
         f = built.with_dt(dt)
         run = f.rollout(f.initial_state(v={"b-ry": 3.0, "b-rx": 0.01}), steps=round(6 / dt))
@@ -151,7 +163,7 @@ def test_heavy_top_of_the_benchmark_in_the_limit():
 @pytest.mark.parametrize("rate", [9.0, 9.2, 25.0, 31.0])
 def test_fast_spin_is_that_of_the_start(rate):
     """A spin about a principal axis turns by its rate, up to half a turn in a step."""
-    f = MaximalVI(body(), 0.1)
+    f = map_of(body).with_dt(0.1)
     run = f.rollout(f.initial_state(v={"b-rx": rate}), steps=7)
     turned = np.remainder(np.diff(run["b-rx"]), 2 * np.pi)
     assert turned == pytest.approx(np.full(7, 0.1 * rate), abs=1e-13)
@@ -161,9 +173,9 @@ def test_fast_spin_is_that_of_the_start(rate):
 def test_fast_start_needs_no_small_step_to_be_second_order():
     """About a general axis, from 9.3 rad/s at dt = 0.1: the error is of second order from the start."""
     J, w0 = np.array([0.2, 0.35, 0.5]), np.array([8.0, 3.0, 3.6])
-    exact = solve_ivp(lambda t, w: np.cross(J * w, w) / J, (0, 0.4), w0, rtol=1e-12, atol=1e-13)
+    exact = solve_ivp(lambda t, w: spin(J, w), (0, 0.4), w0, rtol=1e-10, atol=1e-12)
     errors = []
-    built = MaximalVI(body(), 0.1)
+    built = map_of(body)
     for dt in (0.1, 0.05, 0.025):
         f = built.with_dt(dt)
         x = f.initial_state()
@@ -205,11 +217,10 @@ def test_what_holds_still_reads_still():
 
 def test_start_and_order():
     errors = {"legendre": [], "given": []}
-    system = arm()
     q, v = {"a": 0.4, "b": -0.7}, {"a": 0.3, "b": 1.0}
-    fine = MidpointVI(system, 2.5e-4)
+    fine = map_of(arm, MidpointVI).with_dt(2.5e-4)
     exact = fine.rollout(fine.initial_state(q, v), steps=2000).x[-1, :2]
-    built = MaximalVI(system, 0.02)
+    built = map_of(arm)
     for start, found in errors.items():
         for dt in (0.02, 0.01, 0.005):
             f = built.with_dt(dt)
@@ -303,7 +314,7 @@ def test_every_term_agrees_with_the_midpoint_rule_in_the_limit():
     q, v = {"a": 0.4, "b": -0.7}, {"a": 0.3, "b": 1.0}
     U = np.full((100, 1), 0.7)
     gaps = []
-    maps = MaximalVI(arm(), 0.01), MidpointVI(arm(), 0.01)
+    maps = map_of(arm), map_of(arm, MidpointVI)
     for dt in (0.01, 0.005):
         f, g = (m.with_dt(dt) for m in maps)
         steps = round(0.5 / dt)
@@ -314,7 +325,7 @@ def test_every_term_agrees_with_the_midpoint_rule_in_the_limit():
     assert gaps[0] / gaps[1] == pytest.approx(4, rel=0.05)
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=7, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(systems(max_frames=6, forced=True, vocabulary=True, parameters=True), st.integers(0, 10**6))
 def test_random_trees_agree_with_the_midpoint_rule(system, seed):
     """Branched trees of all transforms, constant poses, full inertias and parameters; all forces."""
@@ -346,7 +357,7 @@ def test_random_trees_agree_with_the_midpoint_rule(system, seed):
 
 def test_closed_loop():
     gaps, forces, bands = [], [], []
-    maps = MaximalVI(four_bar(), 0.01), MidpointVI(four_bar(), 0.01)
+    maps = map_of(four_bar), map_of(four_bar, MidpointVI)
     for dt in (0.01, 0.005):
         f, g = (m.with_dt(dt) for m in maps)
         x = four_bar_state(f)
@@ -382,8 +393,7 @@ def test_constraints_between_variables_and_distances():
 
 def test_point_masses_and_massless_frames():
     """No inertia of its own about any axis: the joint's equations are added to the body's."""
-    system = point_masses()
-    f, g = MaximalVI(system, 0.005), MidpointVI(system, 0.005)
+    f, g = (map_of(point_masses, kind).with_dt(0.005) for kind in (MaximalVI, MidpointVI))
     q = {"a": 1.0, "b": -0.5}
     run, other = f.rollout(f.initial_state(q), steps=200), g.rollout(g.initial_state(q), steps=200)
     assert max(np.abs(run[n] - other[n]).max() for n in "ab") < 1e-3
@@ -483,7 +493,7 @@ def numerical(f, x, u, h=1e-6):
 
 @pytest.mark.parametrize("case", ["arm", "loop", "body"])
 def test_linearization(case):
-    f = MaximalVI({"arm": arm, "loop": four_bar, "body": body}[case](), 0.02)
+    f = map_of({"arm": arm, "loop": four_bar, "body": body}[case]).with_dt(0.02)
     if case == "loop":
         x = four_bar_state(f)
     else:
@@ -500,7 +510,7 @@ def test_linearization(case):
 
 @pytest.mark.parametrize("case", ["arm", "loop", "body"])
 def test_second_order(case):
-    f = MaximalVI({"arm": arm, "loop": four_bar, "body": body}[case](), 0.05)
+    f = map_of({"arm": arm, "loop": four_bar, "body": body}[case]).with_dt(0.05)
     random = np.random.default_rng(2)
     if case == "loop":
         x = four_bar_state(f)
@@ -523,15 +533,12 @@ def test_second_order(case):
     assert np.abs(H.xx - H.xx.T).max() < 1e-9 * np.abs(H.xx).max()
 
 
-@pytest.mark.parametrize(
-    "term",
-    [vioc.JointForce("q", "u"), vioc.TorsionalSpring("q", 3.0), vioc.JointDamping("q", 2.0)],
-    ids=lambda term: type(term).__name__,
-)
-def test_second_derivatives_do_not_depend_on_the_axes_of_the_world(term):
+def test_second_derivatives_do_not_depend_on_the_axes_of_the_world():
+    terms = vioc.JointForce("q", "u"), vioc.TorsionalSpring("q", 3.0), vioc.JointDamping("q", 2.0)
+
     def by_turns(R):
         body = vioc.Mass(1.3, (0.03, 0.04, 0.05), (0.1, 0.2, -0.3))
-        f = vioc.MaximalVI(vioc.System(vioc.se3(rotation=R)[vioc.rx("q", name="b", mass=body)], term), 0.01)
+        f = vioc.MaximalVI(vioc.System(vioc.se3(rotation=R)[vioc.rx("q", name="b", mass=body)], *terms), 0.01)
         x, z = f.initial_state(dict(q=0.3), dict(q=0.5)), np.zeros(12)
         z[6:9] = R @ [0, 1, 0]
         return f.second_order(x, np.ones(f.nu), z).xx[3:6, 3:6]  # by turns about the body's axes
@@ -543,7 +550,7 @@ def test_second_derivatives_do_not_depend_on_the_axes_of_the_world(term):
 
 def test_a_is_symplectic_for_a_free_body():
     """In canonical coordinates (dx, phi, p), p = M V."""
-    f = MaximalVI(body(), 0.1)
+    f = map_of(body).with_dt(0.1)
     x = f.initial_state(v={"b-rx": 0.5, "b-ry": 2.0, "b-rz": -1.0})
     A = f.linearize(x).A
     assert np.linalg.det(A) != 0
@@ -564,7 +571,7 @@ def test_a_is_symplectic_for_a_free_body():
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**6))
 def test_difference_inverts_retract(seed):
-    f = ARM
+    f = map_of(arm)
     random = np.random.default_rng(seed)
     x = f.initial_state(random.normal(size=2), random.normal(size=2))
     dx = np.clip(random.normal(size=f.ndx), -1.8, 1.8)  # angles under pi
@@ -573,11 +580,8 @@ def test_difference_inverts_retract(seed):
     assert np.abs(f.difference(np.stack([x, x]), stacked)[1]).max() < 1e-14
 
 
-ARM = MaximalVI(arm(), 0.01)
-
-
 def test_tracking_uses_rotation_errors():
-    f = ARM
+    f = map_of(arm)
     x = f.initial_state({"a": 0.5, "b": 0.2})
     U = np.zeros((5, 1))
     run = f.rollout(x, U)
@@ -652,7 +656,7 @@ def test_newton_descent_in_error_coordinates():
 
 
 def test_rescue_agrees_with_the_kernel():
-    f = MaximalVI(four_bar(), 0.01)
+    f = map_of(four_bar)
     x = four_bar_state(f)
     run = f.rollout(x, steps=1)
     x1, lam = f.step_solver.rescued(x, np.zeros(0), 0, 0.0, 0.01)
@@ -662,7 +666,7 @@ def test_rescue_agrees_with_the_kernel():
 
 @pytest.mark.parametrize("backend", ["virtual", "compiled"])
 def test_a_step_is_the_same_bits_wherever_it_is_taken(backend):
-    f = MaximalVI(four_bar(), 0.01, backend=backend)
+    f = map_of(four_bar, MaximalVI, backend)
     run = f.rollout(four_bar_state(f), steps=120)
     own = f.steps_at(run.x[:-1], run.u)
     assert np.array_equal(own.x1, run.x[1:]) and np.array_equal(own.multipliers, run.multipliers)
@@ -676,7 +680,7 @@ def test_roots_far_from_the_state_are_not_the_step():
     links = ry("a", mass=rod)[tz(-1.0)[ry("b", mass=rod)[tz(-1.0)[ry("c", mass=rod)]]]]
     f, rng = MaximalVI(System(links, Gravity(0, 0, -9.81)), 0.05), np.random.default_rng(3)
     fine, taken, refused = f.with_dt(0.05 / 50), 0, 0
-    for _ in range(40):
+    for _ in range(20):
         x = f.initial_state(rng.uniform(-3, 3, 3), 15 * rng.standard_normal(3))
         try:
             end = f.step(x)
@@ -692,7 +696,7 @@ def test_roots_far_from_the_state_are_not_the_step():
 
 
 def test_failures_say_why():
-    f = MaximalVI(body(), 0.1)
+    f = map_of(body).with_dt(0.1)
     with pytest.raises(ConstraintError, match="turns by pi or more"):
         f.initial_state(v={"b-rx": 31.5})
     assert f.step(f.initial_state(v={"b-rx": 31.0})).shape == (13,)  # 3.1 rad
@@ -711,7 +715,7 @@ def test_failures_say_why():
     with pytest.raises(ValueError, match="unit quaternions"):
         f.step(2 * f.initial_state())
     with pytest.raises(ConstraintError, match="pin"):
-        MaximalVI(four_bar(), 0.01).initial_state({"a": 0.3})
+        map_of(four_bar).initial_state({"a": 0.3})
     with pytest.raises(ModelError, match="start"):
         f.initial_state(start="legendary")
     with pytest.raises(ConstraintError, match="spin about an axis"):
@@ -743,7 +747,7 @@ def test_systems_without_maximal_coordinates(make, text):
 
 
 def test_quantities_and_units():
-    f = ARM
+    f = map_of(arm)
     run = f.rollout(f.initial_state({"a": 0.3}), steps=3)
     assert run["end:z"].shape == (4,) and f.unit("end:z") == "m"
     assert f.unit("a") == "rad" and f.unit("v.a") == "rad/s" and f.unit("energy") == "J"
@@ -771,7 +775,7 @@ def point_masses() -> System:
 @pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 @pytest.mark.parametrize("make", [arm, four_bar, point_masses, thin_rod])
 def test_compiled_core_agrees_with_the_virtual_machine(make):
-    f, g = (MaximalVI(make(), 0.01, backend=b) for b in ("virtual", "compiled"))
+    f, g = map_of(make), map_of(make, MaximalVI, "compiled")
     if make is four_bar:
         x = four_bar_state(f)
     else:
@@ -812,10 +816,10 @@ def test_twins_start_and_report_by_their_own_step_and_parameters():
 # -- the equations as functions ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", [arm(), four_bar()], ids=["arm", "four-bar"])
-def test_residual_vanishes_along_rollouts_and_determines_the_step(system):
-    f = MaximalVI(system, 0.01)
-    x = four_bar_state(f) if system.constraints else f.initial_state({"a": 0.4, "b": -0.7}, {"b": 1.0})
+@pytest.mark.parametrize("make", [arm, four_bar])
+def test_residual_vanishes_along_rollouts_and_determines_the_step(make):
+    f = map_of(make)
+    x = four_bar_state(f) if make is four_bar else f.initial_state({"a": 0.4, "b": -0.7}, {"b": 1.0})
     run = f.rollout(x, np.full((10, f.nu), 0.3))
     x, u, x1, lam, *rest = f.residual.sx_in()
     r = f.residual(x, u, x1, lam, *rest)

@@ -47,7 +47,7 @@ def test_box_at_rest_reads_at_rest(cone):
 @pytest.mark.parametrize("cone", CONES)
 def test_dropped_box_never_enters_the_ground_and_rests_on_it(cone):
     f = MaximalVI(box(cone=cone), DT)
-    run = f.rollout(f.initial_state({"b-z": EDGE / 2 + 0.4}), steps=100)
+    run = f.rollout(f.initial_state({"b-z": EDGE / 2 + 0.4}), steps=60)
     low = gaps(run).min(axis=0)
     assert low.min() > 0  # the issue asks for -1e-6
     assert low[-1] < 5e-8  # and for 5e-5
@@ -80,21 +80,19 @@ def test_the_push_of_a_wide_gap():
 
 @pytest.mark.parametrize("cone", CONES)
 def test_sliding_box_stops_where_coulomb_says(cone):
-    mu, v, dt = 0.3, 2.0, 0.005
+    mu, v, dt = 0.6, 2.0, 0.005
     f = MaximalVI(box(mu, cone), dt)
     x = f.initial_state({"b-z": EDGE / 2 + 1e-9}, {"b-x": v})
-    run = f.rollout(x, steps=200)
+    run = f.rollout(x, steps=90)
     stop = v**2 / (2 * mu * G)
     assert run["box:x"][-1] == pytest.approx(stop, abs=mu * G * dt**2)  # of the step in which it stops
-    assert run["v.b-x"][:100] == pytest.approx(v - mu * G * run.t[:100], abs=1e-4)
+    assert run["v.b-x"][:60] == pytest.approx(v - mu * G * run.t[:60], abs=1e-4)
     assert run["friction.corner-1"][10] > 0.05 * mu * G  # one of four below
     total = sum(run[f"force.corner-{i}:x"][10] for i in range(1, 9))
     assert total == pytest.approx(-mu * G, rel=1e-5)
     assert np.ptp(run["box:x"][-20:]) < 1e-5
     late = f.initial_state({"b-z": EDGE / 2 + 1e-9}, {"b-x": v}, start="given")
-    assert f.rollout(late, steps=200)["box:x"][-1] == pytest.approx(
-        stop - v * dt / 2, rel=1e-4
-    )  # first order
+    assert f.rollout(late, steps=80)["box:x"][-1] == pytest.approx(stop - v * dt / 2, rel=1e-4)  # first order
 
 
 def test_linear_cone_is_too_weak_off_its_directions_and_more_directions_repair_it():
@@ -103,11 +101,11 @@ def test_linear_cone_is_too_weak_off_its_directions_and_more_directions_repair_i
         corners = Contact.box("box", (EDGE,) * 3, friction=0.3, directions=directions, cone="linear")
         f = MaximalVI(System(vioc.free("b", frame="box", mass=CUBE), Gravity(0, 0, -G), corners), DT)
         angle = np.pi / directions  # between two directions
-        v = 2 * np.array([np.cos(angle), np.sin(angle)])
+        v = np.array([np.cos(angle), np.sin(angle)])
         x = f.initial_state({"b-z": EDGE / 2 + 1e-9}, {"b-x": v[0], "b-y": v[1]})
-        run = f.rollout(x, steps=120)
+        run = f.rollout(x, steps=55)
         stops[directions] = np.hypot(run["box:x"][-1], run["box:y"][-1])
-    round_one = 2.0**2 / (2 * 0.3 * G)
+    round_one = 1 / (2 * 0.3 * G)
     assert stops[4] == pytest.approx(round_one / np.cos(np.pi / 4), rel=0.015)
     assert stops[16] == pytest.approx(round_one / np.cos(np.pi / 16), rel=0.015)
 
@@ -119,7 +117,7 @@ def test_thrown_box_stops_where_coulomb_says_in_any_direction(degrees):
     f = MaximalVI(System(vioc.free("b", frame="box", mass=CUBE), Gravity(0, 0, -G), corners), DT)
     along = np.array([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))])
     x = f.initial_state({"b-z": EDGE / 2 + 1e-9}, {"b-x": v * along[0], "b-y": v * along[1]})
-    run = f.rollout(x, steps=100)
+    run = f.rollout(x, steps=60)
     path = np.column_stack([run["box:x"], run["box:y"]])
     assert path[-1] @ along == pytest.approx(v**2 / (2 * mu * G), abs=mu * G * DT**2)  # 0.5097 m
     assert np.abs(path @ [-along[1], along[0]]).max() < 1e-6
@@ -134,17 +132,17 @@ def test_incline_sticks_and_slips_at_one_percent_of_its_angle(cone):
         f = MaximalVI(box(factor * np.tan(angle), cone, ground=ground), DT, smoothing=1e-11)
         up = (EDGE / 2 + 1e-8) * np.array([-np.sin(angle), 0, np.cos(angle)])
         x = f.initial_state({"b-x": up[0], "b-z": up[2], "b-ry": -angle})
-        run = f.rollout(x, steps=200)
+        run = f.rollout(x, steps=60)
         travel[factor] = -(run["box:x"][-1] - run["box:x"][0]) / np.cos(angle)
-    slip = 0.5 * G * (np.sin(angle) - 0.99 * np.tan(angle) * np.cos(angle)) * 2.0**2
+    slip = 0.5 * G * (np.sin(angle) - 0.99 * np.tan(angle) * np.cos(angle)) * 0.6**2
     assert travel[0.99] == pytest.approx(slip, rel=0.02)
-    assert abs(travel[1.01]) < 1e-5
+    assert abs(travel[1.01]) < 3e-6
 
 
 @pytest.mark.parametrize("cone", CONES)
 def test_sliding_ball_ends_rolling(cone):
     f = MaximalVI(ball(0.2, cone), 0.002)
-    run = f.rollout(f.initial_state({"b-z": R + 1e-9}, {"b-x": 1.4}), steps=400)
+    run = f.rollout(f.initial_state({"b-z": R + 1e-9}, {"b-x": 1.4}), steps=150)
     assert run["vx.ball"][-1] == pytest.approx(1.0, rel=1e-4)  # 5/7 of it
     assert run["wy.ball"][-1] * R == pytest.approx(1.0, rel=1e-4)
     assert run["slip.foot"][10] == pytest.approx(run["vx.ball"][10] - R * run["wy.ball"][10], rel=1e-5)
@@ -196,8 +194,8 @@ def test_angle_that_leaps_over_its_limits_is_told_of():
 
 
 def test_code_does_not_grow_with_pairs():
-    """Ten spheres have 45 pairs and a matrix that is full: the functions are those of five."""
-    tapes = [BodyTape(MaximalVI(balls(n, friction=0.3), DT).graph, 0) for n in (5, 10)]
+    """Eight spheres have 28 pairs and a matrix that is full: the functions are those of four."""
+    tapes = [BodyTape(MaximalVI(balls(n, friction=0.3), DT).graph, 0) for n in (4, 8)]
     few, many = ([g.n_instructions() for g in tape.functions] for tape in tapes)
     assert len(few) == len(many)
     assert sum(many) < 1.01 * sum(few)
@@ -207,7 +205,7 @@ def test_limited_pendulum_stops_at_its_limits():
     rod = Mass(1.0, (1 / 12, 1 / 12, 0.01), (0, 0, -0.5))
     system = System(ry("a", mass=rod), Gravity(0, 0, -G), JointLimits("a", 0.3, 1.0, name="stop"))
     f = MaximalVI(system, DT)
-    run = f.rollout(f.initial_state({"a": 0.9}, {"a": 3.0}), steps=150)
+    run = f.rollout(f.initial_state({"a": 0.9}, {"a": 3.0}), steps=100)
     assert 0.3 < run["a"].min() < 0.3 + 1e-6
     assert 1.0 - 1e-6 < run["a"].max() < 1.0
     assert run["force.stop-lower"][-1] == pytest.approx(G * 0.5 * np.sin(0.3), rel=1e-6)  # N m
@@ -221,7 +219,7 @@ def test_capsule_and_point_rest_on_a_half_space_of_another_frame():
     f = MaximalVI(
         System(floor, vioc.free("b", frame="rod", mass=CUBE), Gravity(0, 0, -G), shapes, name="rod"), DT
     )
-    run = f.rollout(f.initial_state({"b-z": 1.3, "b-ry": 0.2}), steps=150)
+    run = f.rollout(f.initial_state({"b-z": 1.3, "b-ry": 0.2}), steps=100)
     assert run["rod:z"][-1] == pytest.approx(1.1, abs=1e-6)
     assert f.multiplier_names == (
         *("contact-1", "contact-1.t1", "contact-1.t2", "contact-1.slip"),
@@ -234,12 +232,12 @@ def test_capsule_and_point_rest_on_a_half_space_of_another_frame():
 
 def test_pile_of_balls_in_a_pit():
     walls = [HalfSpace(normal=n, point=(0, 0, -0.5)) for n in ((1, 0, 1), (-1, 0, 1), (0, 1, 1), (0, -1, 1))]
-    count = 3
+    count = 2
     base = balls(count, friction=0.3)
     feet = [Contact.sphere(f"ball{i}", R, friction=0.3, ground=w) for i in range(count) for w in walls]
     f = MaximalVI(base.with_components(Gravity(0, 0, -G), feet), DT)
-    q = {f"b{i}-{a}": v * i for i in range(count) for a, v in (("x", 0.1), ("y", -0.07), ("z", 0.6))}
-    run = f.rollout(f.initial_state(q), steps=250)
+    q = {f"b{i}-{a}": v * i for i in range(count) for a, v in (("x", 0.3), ("y", -0.2), ("z", 0.4))}
+    run = f.rollout(f.initial_state(q), steps=150)
     assert gaps(run).min() > 0
     assert np.abs(run.x[-1, 7 * count :]).max() < 0.05  # at rest, but for slow rolling
     total = sum(run[f"force.contact-{i + 1}:z"][-1] for i in range(4 * count))
@@ -273,7 +271,6 @@ def test_derivatives_are_those_of_the_smoothed_step(cone):
     whole = np.hstack([lin.A, lin.B])
     assert np.abs(whole - limit).max() < 1e-6 * np.abs(whole).max()
     z = np.linspace(-1, 1, f.ndx)
-    H = f.second_order(x, u, z)
 
     def pulled(a, b):
         """z' d(error of the next state) by an input, which needs no transport."""
@@ -316,7 +313,7 @@ def test_components_are_written_read_printed_and_pickled():
 def test_friction_may_be_a_parameter():
     f = MaximalVI(box(vioc.P("mu", 0.3)), DT)
     x = f.initial_state({"b-z": EDGE / 2 + 1e-9}, {"b-x": 1.0})
-    ends = [g.rollout(x, steps=60)["box:x"][-1] for g in (f, f.with_parameters(mu=0.6))]
+    ends = [g.rollout(x, steps=40)["box:x"][-1] for g in (f, f.with_parameters(mu=0.6))]
     assert ends[0] == pytest.approx(2 * ends[1], rel=0.01)
     with pytest.raises(ModelError, match=r"friction of corner-1 is -0.1, expected > 0"):
         f.trying(mu=-0.1).step(x)

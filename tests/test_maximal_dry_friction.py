@@ -28,14 +28,14 @@ def test_a_block_slides_as_far_as_coulomb_says(backend):
 def test_an_oscillator_sticks_where_contact_vi_has_it_stick():
     ends, built = [], oscillator(0.01, MaximalVI)
     for dt in (0.01, 0.005):
-        run = (f := built.with_dt(dt)).rollout(f.initial_state({"x": 0.5}), steps=round(3 / dt))
-        exact = np.array([decay(t, 0.5) for t in run.t])
-        # each of 5 turns falls within a step, whose forces are of one sign
-        assert np.abs(run["x"] - exact).max() < 5 * 0.5 * dt * F / M / np.sqrt(K / M)
+        run = (f := built.with_dt(dt)).rollout(f.initial_state({"x": 0.25}), steps=round(1.5 / dt))
+        exact = np.array([decay(t, 0.25) for t in run.t])
+        # each of 3 turns falls within a step, whose forces are of one sign
+        assert np.abs(run["x"] - exact).max() < 3 * 0.5 * dt * F / M / np.sqrt(K / M)
         assert run["force.rub"][-1] == pytest.approx(K * run["x"][-1], abs=1e-4)
         assert run["friction.rub"].max() < F and run["grip.rub"].min() >= -1e-12
         ends.append(run["x"][-1])
-    run = (f := oscillator(0.005)).rollout(f.initial_state({"x": 0.5}), steps=600)
+    run = (f := oscillator(0.005)).rollout(f.initial_state({"x": 0.25}), steps=300)
     assert ends[1] == pytest.approx(run["x"][-1], abs=1e-3)
 
 
@@ -52,13 +52,13 @@ def test_joints_between_bodies_rub_as_in_contact_vi():
     for dt in (0.01, 0.0025):
         runs = []
         for f in (g.with_dt(dt) for g in maps):
-            runs.append(f.rollout(f.initial_state({"a": 1.0, "b": 0.3}), steps=round(0.8 / dt)))
+            runs.append(f.rollout(f.initial_state({"a": 1.0, "b": 0.3}), steps=round(0.4 / dt)))
             assert np.abs(runs[-1]["b"] - 0.3).max() < 1e-5  # it sticks
         apart.append(np.abs(runs[0]["a"] - runs[1]["a"]).max())
         assert np.diff(runs[0].energy).max() < 1e-3
     assert apart[1] < apart[0] / 3  # both are of first order at least
-    freed = maps[1].with_dt(0.0025).with_parameters(limit=0.01)
-    assert np.ptp(freed.rollout(freed.initial_state({"a": 1.0, "b": 0.3}), steps=200)["b"]) > 0.1
+    freed = maps[1].with_parameters(limit=0.01)
+    assert np.ptp(freed.rollout(freed.initial_state({"a": 1.0, "b": 0.3}), steps=50)["b"]) > 0.1
 
 
 def test_derivatives_are_those_of_the_step():

@@ -1,5 +1,7 @@
 """What is small, heavy or told exactly is judged as anything else: verdicts do not depend on units."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,13 @@ def test_errors_of_states_have_units():
         assert f.unit(name) == kinds[name.partition(".")[0].rstrip("xyz")], name
 
 
+@cache
+def eigenvalues_of_an_arm():
+    """Where the modes of two links of 1 m and 1 kg are."""
+    f = vioc.MidpointVI(arm(1.0, 1.0), 0.02)
+    return np.sort_complex(modes(f, equilibrium(f)).eigenvalues)
+
+
 @pytest.mark.parametrize(("size", "mass"), [(1.0, 1.0), (1e-3, 1e-6), (30.0, 1e6)])
 def test_equilibria_of_mechanisms_of_any_size(size, mass):
     f = vioc.MidpointVI(arm(size, mass), 0.02 * size**0.5)
@@ -55,9 +64,7 @@ def test_equilibria_of_mechanisms_of_any_size(size, mass):
     np.testing.assert_allclose(still.x[:2], 0, atol=1e-8)
     found = modes(f, still)
     assert found.stability == "asymptotically stable" and (found.stays, found.drifts) == ((), 0)
-    reference = vioc.MidpointVI(arm(1.0, 1.0), 0.02)
-    at = np.sort_complex(modes(reference, equilibrium(reference)).eigenvalues)
-    np.testing.assert_allclose(np.sort_complex(found.eigenvalues), at, atol=1e-7)
+    np.testing.assert_allclose(np.sort_complex(found.eigenvalues), eigenvalues_of_an_arm(), atol=1e-7)
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0])
@@ -127,6 +134,7 @@ def test_a_horizon_fits_the_rough_sensor_beside_the_exact_one():
         there, here = two.predict(k, there, np.zeros(0)), one.predict(k, here, np.zeros(0))
 
 
+@cache
 def three_links(size, drag=None):
     """Three links whose masses, torques and momenta are numbers `size` times as large."""
     names, lengths = ("a", "b", "c"), (0.3, 0.25, 0.2)
@@ -163,26 +171,29 @@ def test_what_an_experiment_tells_in_any_units():
         plan = design(f, ["mass", "drag"], run, {"x": 1e-6}, max_iterations=0)
         return np.array([plan.std[n] / size for n in ("mass", "drag")])
 
+    wanted = std(1.0)
     for size in (1e-8, 1e8):
-        np.testing.assert_allclose(std(size), std(1.0), rtol=1e-5)
+        np.testing.assert_allclose(std(size), wanted, rtol=1e-5)
+
+
+@cache
+def drag_found(size):
+    """The drag of three links and its deviation, of their size, from a record of their motion."""
+    f, names = three_links(size, vioc.P("drag", 0.15 * size))
+    start = f.initial_state(dict(a=0.1, b=0.4, c=-0.3))
+    U = size * 3.0 * np.sin(0.2 * np.arange(80)[:, None] + np.arange(3))
+    run, rng = f.with_parameters(drag=0.1 * size).rollout(start, U), np.random.default_rng(0)
+    seen = {n: run[n] + 1e-3 * rng.standard_normal(81) for n in names}
+    record = Record(run.t, seen, {n: run[f"u.{n}"] for n in f.input_names})
+    fit = identify(f, record, "drag", noise=dict.fromkeys(names, 1e-6), tolerance=1e-8)
+    assert fit.converged, fit.verdict
+    return np.array([fit["drag"], fit.std["drag"]]) / size
 
 
 @pytest.mark.parametrize("size", [1e-10, 1e10])
 def test_identification_in_any_units(size):
     """Gaps of momenta were weighed as those of angles: 100 iterations ended far from the minimum."""
-
-    def found(size):
-        f, names = three_links(size, vioc.P("drag", 0.15 * size))
-        start = f.initial_state(dict(a=0.1, b=0.4, c=-0.3))
-        U = size * 3.0 * np.sin(0.2 * np.arange(80)[:, None] + np.arange(3))
-        run, rng = f.with_parameters(drag=0.1 * size).rollout(start, U), np.random.default_rng(0)
-        seen = {n: run[n] + 1e-3 * rng.standard_normal(81) for n in names}
-        record = Record(run.t, seen, {n: run[f"u.{n}"] for n in f.input_names})
-        fit = identify(f, record, "drag", noise=dict.fromkeys(names, 1e-6), tolerance=1e-8)
-        assert fit.converged, fit.verdict
-        return np.array([fit["drag"], fit.std["drag"]]) / size
-
-    np.testing.assert_allclose(found(size), found(1.0), rtol=1e-6)
+    np.testing.assert_allclose(drag_found(size), drag_found(1.0), rtol=1e-6)
 
 
 def test_a_robust_regulator_in_any_units():
@@ -196,8 +207,9 @@ def test_a_robust_regulator_in_any_units():
         law = robust_dlqr(f, still, Q, dict.fromkeys(f.input_names, 0.05 / size**2), samples, P0=of)
         return law.K * np.where([n.startswith("p.") for n in f.state_names], size, 1.0) / size
 
+    wanted = gain(1.0)
     for size in (1e-9, 1e9):
-        np.testing.assert_allclose(gain(size), gain(1.0), rtol=0, atol=1e-4)
+        np.testing.assert_allclose(gain(size), wanted, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("bounds", [None, {"q": (-0.08, 0.25)}])
@@ -246,10 +258,19 @@ def rods(L, *more):
     return System(left, right, Gravity(0, 0, -9.81 * L), rod, *more, name="rods")
 
 
+@cache
 def held(L):
     """A configuration and velocity of `rods`."""
     q = vioc.consistent_configuration(rods(L), {"a": 0.5, "b": 0.5}, fixed="a", tolerance=1e-12 * L * L).q
     return q, vioc.project_velocity(rods(L), q, {"a": 1.0})
+
+
+@cache
+def swung(L, limits, backend):
+    """An angle of `rods` over a second."""
+    stop = [vioc.JointLimits("a", -2, 2)] if limits else []
+    f = vioc.MaximalVI(rods(L, *stop), 0.01, backend=backend, smoothing=1e-8 * L * L)
+    return f.rollout(f.initial_state(*held(L)), steps=100)["a"]
 
 
 @pytest.mark.parametrize("L", [1e-3, 1e6, 1e9])
@@ -257,14 +278,9 @@ def held(L):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_maximal_steps_are_taken_in_any_unit_of_length(backend, limits, L):
     """A rod's residual is in m^2; in um rounding of it was above what a step may leave."""
-
-    def run(L):
-        stop = [vioc.JointLimits("a", -2, 2)] if limits else []
-        f = vioc.MaximalVI(rods(L, *stop), 0.01, backend=backend, smoothing=1e-8 * L * L)
-        return f.rollout(f.initial_state(*held(L)), steps=100)["a"]
-
+    run, wanted = (swung(unit, limits, backend) for unit in (L, 1.0))
     # open limits push by smoothing m / gap, 1e-8 N m on 0.1 kg m^2 over 1 s: they are in rad in every unit
-    np.testing.assert_allclose(run(L), run(1.0), rtol=0, atol=5e-8 if limits else 1e-10)
+    np.testing.assert_allclose(run, wanted, rtol=0, atol=5e-8 if limits else 1e-10)
 
 
 @pytest.mark.parametrize("L", [1e-4, 1.0, 1e8])
@@ -312,17 +328,20 @@ def thrown(L):
     return System(body, Gravity(0, 0, -9.81 * L), TorsionalSpring("bend", 2.0 * L * L), *feet)
 
 
+@cache
+def landed(integrator, backend, L):
+    """Places of both feet of `thrown` over 0.3 s, m."""
+    f = integrator(thrown(L), 0.01, smoothing=1e-8 * L * L, backend=backend)
+    x0 = f.initial_state({"z": 0.35 * L, "turn": 0.4, "bend": 0.3}, {"x": 1.0 * L, "turn": 2.0})
+    found = f.rollout(x0, steps=30)
+    return np.stack([found["toe:x"] / L, found["toe:z"] / L, found["heel:x"] / L])
+
+
 @pytest.mark.parametrize("integrator", [vioc.ContactVI, vioc.MaximalVI])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("L", [1e-3, 1e3])
 def test_contact_steps_are_the_same_in_any_unit_of_length(integrator, backend, L):
     """Speeds and tolerances that were told in metres moved these feet by 3 nm in millimetres."""
-
-    def run(L):
-        f = integrator(thrown(L), 0.01, smoothing=1e-8 * L * L, backend=backend)
-        x0 = f.initial_state({"z": 0.35 * L, "turn": 0.4, "bend": 0.3}, {"x": 1.0 * L, "turn": 2.0})
-        found = f.rollout(x0, steps=30)
-        return np.stack([found["toe:x"] / L, found["toe:z"] / L, found["heel:x"] / L])
-
+    run, wanted = (landed(integrator, backend, unit) for unit in (L, 1.0))
     # rounding of positions of about 1 m, amplified over the impacts of 30 steps
-    np.testing.assert_allclose(run(L), run(1.0), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(run, wanted, rtol=0, atol=1e-12)

@@ -27,6 +27,19 @@ def seven_joints():
     return MidpointVI(vioc.models.seven_joint_arm(), 0.01)
 
 
+@cache
+def arm_of(kind):
+    """The arm by a map of some kind."""
+    system = vioc.models.seven_joint_arm()
+    return {
+        "midpoint": seven_joints,
+        "runge-kutta": lambda: vioc.RungeKutta(system, 0.01),
+        "maximal": lambda: MaximalVI(system, 0.01),
+        "delayed": lambda: DelayedMap(seven_joints()),
+        "composed": lambda: vioc.Composition(seven_joints(), 4),
+    }[kind]()
+
+
 def arm_rotation(q):
     """World orientation of the arm's tool: axes z y z y z y z."""
     return (
@@ -53,16 +66,9 @@ def test_rotation_vectors_are_scipys():
 
 @pytest.mark.parametrize("kind", ["midpoint", "runge-kutta", "maximal", "delayed", "composed"])
 def test_quantities_of_an_arm(kind):
-    system = vioc.models.seven_joint_arm()
-    f = {
-        "midpoint": lambda: MidpointVI(system, 0.01),
-        "runge-kutta": lambda: vioc.RungeKutta(system, 0.01),
-        "maximal": lambda: MaximalVI(system, 0.01),
-        "delayed": lambda: DelayedMap(MidpointVI(system, 0.01)),
-        "composed": lambda: vioc.Composition(MidpointVI(system, 0.01), 4),
-    }[kind]()
+    f = arm_of(kind)
     q = RNG.uniform(-0.4, 0.4, 7)
-    x = f.initial_state(dict(zip(system.variables, q, strict=True)))
+    x = f.initial_state(dict(zip(f.system.variables, q, strict=True)))
     s = f.symbols
     got = ca.Function("r", [s.x, s.parameters], [ca.vertcat(*map(f.quantity, NAMES))])(x, f.theta).full()[
         :, 0
@@ -75,8 +81,7 @@ def test_quantities_of_an_arm(kind):
 @pytest.mark.parametrize("kind", ["midpoint", "runge-kutta", "maximal"])
 def test_velocities_of_frames(kind):
     """Against complex-step rates of the place and the orientation along a straight line in the joints."""
-    make = {"midpoint": MidpointVI, "runge-kutta": vioc.RungeKutta, "maximal": MaximalVI}[kind]
-    f = make(vioc.models.seven_joint_arm(), 0.01)
+    f = arm_of(kind)
     q, v = RNG.uniform(-0.4, 0.4, 7), RNG.standard_normal(7)
     names = f.system.variables
     x = f.initial_state(dict(zip(names, q, strict=True)), dict(zip(names, v, strict=True)))

@@ -12,7 +12,7 @@ from vioc.models import mechanism, mechanisms
 
 
 def test_the_family_is_consistent_and_the_same_in_any_order():
-    found = list(mechanisms(8))
+    found = list(mechanisms(6))
     assert {m.name.split()[0] for m in found} == {"tree", "loop"}
     for m in found:
         vioc.MidpointVI(m.system, 0.01).initial_state(m.q, m.v)  # refuses what is not consistent
@@ -47,7 +47,7 @@ def test_equilibria_are_looked_for_from_other_starts():
 
 
 @pytest.mark.filterwarnings("ignore::vioc.errors.ChartWarning")
-@pytest.mark.parametrize("index", [42, 57])
+@pytest.mark.parametrize("index", [pytest.param(42, marks=pytest.mark.slow), 57])
 def test_a_branch_that_turns_back_in_a_chart_is_a_fold_and_its_length_is_known(index):
     """A free body's chart alone is no reason to leave open whether the step exists."""
     m = mechanism(index)

@@ -1,5 +1,7 @@
 """Receding horizons by real-time iteration: optima, limits, delays, references, late samples."""
 
+from functools import cache
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -30,17 +32,43 @@ class Clock:
         return self.now
 
 
-def pendulum_problem(n=20, **limits):
+@cache
+def priced_pendulum():
     f = midpoint_pendulum()
-    return f, Problem(f, quadratic(f, Q=1.0, R=0.1, Qf=20.0), n, bounds={"u.torque": 6.0}, **limits)
+    return f, quadratic(f, Q=1.0, R=0.1, Qf=20.0)
+
+
+def pendulum_problem(n=20, **limits):
+    f, cost = priced_pendulum()
+    return f, Problem(f, cost, n, bounds={"u.torque": 6.0}, **limits)
+
+
+@cache
+def turned_pendulum():
+    """A problem of 30 steps, its start and its optimum."""
+    problem, x0 = pendulum_problem(30)[1], np.array([2.0, 0.0])
+    return problem, x0, problem.solve(x0)
+
+
+@cache
+def cart_problem():
+    f = cart_pole(0.02)
+    Q = np.diag([2e3, 2e3, 2e-2, 2e-2])
+    return f, Problem(f, quadratic(f, Q=Q, R=2e-2, Qf=Q), 40, bounds={f"u.{f.input_names[0]}": 60.0})
+
+
+@cache
+def blown_cart():
+    """A cart-pole in a wind that depends on time."""
+    gust = vioc.UserForce(lambda k: {"x": 8 * ca.sin(3 * k.t)})
+    return vioc.MidpointVI(load("cart_pole").with_components(gust), 0.05)
 
 
 @pytest.mark.parametrize("native", NATIVE)
 def test_an_undisturbed_plan_is_followed_to_its_end(native):
     """Bellman: what is left of the optimum is the optimum of what is left, bounds included."""
-    f, problem = pendulum_problem(30)
-    x0 = np.array([2.0, 0.0])
-    best = problem.solve(x0)
+    problem, x0, best = turned_pendulum()
+    f = problem.map
     run = ClosedLoop(f, NonlinearMPC(problem, horizon="shrink", native=native)).simulate(x0, 30)
     assert run.memory.counts == {"converged": 30} and np.abs(best.u).max() > 5.99
     np.testing.assert_allclose(run.trajectory.u, best.u, atol=2e-6)
@@ -66,9 +94,7 @@ def test_the_exact_hessian_has_the_same_optimum():
 
 @pytest.mark.parametrize("native", NATIVE)
 def test_a_cart_is_swung_up_within_its_bound(native):
-    f = cart_pole(0.02)
-    Q = np.diag([2e3, 2e3, 2e-2, 2e-2])
-    problem = Problem(f, quadratic(f, Q=Q, R=2e-2, Qf=Q), 40, bounds={f"u.{f.input_names[0]}": 60.0})
+    f, problem = cart_problem()
     x0 = np.zeros(4)
     x0[1] = np.pi
     law = NonlinearMPC(problem, native=native)
@@ -127,8 +153,7 @@ def test_inputs_under_way_are_known():
 @pytest.mark.parametrize("k0, delay", [(0, 0), (23, 0), (0, 8), (23, 3)])
 def test_the_first_plan_is_the_problem_s_at_its_sample(k0, delay):
     """On a map that depends on time it begins where the loop does, and a delay later."""
-    gust = vioc.UserForce(lambda k: {"x": 8 * ca.sin(3 * k.t)})
-    f = vioc.MidpointVI(load("cart_pole").with_components(gust), 0.05)
+    f = blown_cart()
     n, x0 = 15, f.initial_state(theta=0.3)
     wave = np.sin(0.2 * np.arange(60))
     costs = [

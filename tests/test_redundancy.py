@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from vioc.maps import check_map
 G = 9.81
 
 
+@cache
 def bricard() -> System:
     """Five rods of 1 m and 1 kg along the edges of a cube; six revolute joints, two of them on the ground."""
     turns, edges = (ry, rz, rx, ry, rz), ((1, 0, 0), (0, -1, 0), (0, 0, 1), (-1, 0, 0), (0, 1, 0))
@@ -47,9 +50,19 @@ def quiet(system, dt=0.01, **options):
         return MidpointVI(system, dt, **options)
 
 
+@cache
+def bricards_map() -> tuple[MidpointVI, list[warnings.WarningMessage]]:
+    """The map of Bricard's mechanism, and what making it warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        return MidpointVI(bricard(), 0.01), caught
+
+
 def test_bricards_mechanism_moves_in_all_its_constraints():
-    with pytest.warns(RedundancyWarning, match=r"bricard: .* imply it: axis-z\. .* redundant=\('axis-z',\)"):
-        f = MidpointVI(bricard(), 0.01)
+    f, caught = bricards_map()
+    assert [w.category for w in caught] == [RedundancyWarning]
+    said = str(caught[0].message)
+    assert re.search(r"bricard: .* imply it: axis-z\. .* redundant=\('axis-z',\)", said), said
     run = f.rollout(f.initial_state(), steps=300)
     assert np.ptp(run["q1"]) > 1.0
     for name in f.system.constraint_names:
@@ -66,12 +79,10 @@ def test_bricards_mechanism_moves_in_all_its_constraints():
         alone = -f.lagrangian.constraint_jacobian(run.x[k, :5]).T @ run.multipliers[k] / f.dt
         expected = np.linalg.pinv(J.T, rcond=1e-8) @ alone
         np.testing.assert_allclose(forces[k], expected, atol=1e-9 * np.abs(expected).max())
-    again = pickle.loads(pickle.dumps(f))
-    assert again.redundant == f.redundant and np.array_equal(again.step(run.x[9]), f.step(run.x[9]))
 
 
 def test_derivatives_are_those_of_motions_on_the_constraints():
-    f = quiet(bricard())
+    f, _ = bricards_map()
     run = f.rollout(f.initial_state(), steps=60)
     x = run.x[50]
     check_map(f, x)
@@ -101,6 +112,8 @@ def test_doubled_rods_share_the_force_of_one(extra):
     for i in range(1 + extra):
         share = single["tension.rod-0"] / (1 + extra)
         np.testing.assert_allclose(run[f"tension.rod-{i}"], share, rtol=1e-9)
+    again = pickle.loads(pickle.dumps(f))
+    assert again.redundant == f.redundant and np.array_equal(again.step(run.x[9]), f.step(run.x[9]))
 
 
 def test_two_wheels_that_forbid_one_slip():
@@ -166,13 +179,13 @@ def pose(system: System, **more: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "turned", [*(pytest.param(t, marks=pytest.mark.slow) for t in (0.0, np.pi / 2)), 0.7]
+    "turned, loops", [(0.7, 2), *(pytest.param(t, 7, marks=pytest.mark.slow) for t in (0.0, np.pi / 2, 0.7))]
 )
-def test_rounding_is_no_contradiction(turned):
+def test_rounding_is_no_contradiction(turned, loops):
     """The implied direction of a loop, |h| of some 1e-17 m and Dh of as little, is left out anywhere."""
     rng = np.random.default_rng(1)
     for scale in (1.0, 1e-3, 1e4):
-        for offsets in rng.uniform(-0.3, 0.3, (7, 3)).round(3):
+        for offsets in rng.uniform(-0.3, 0.3, (loops, 3)).round(3):
             f = quiet(four_bar(offsets, turned=turned, scale=scale), 0.005)
             assert len(f.redundant) == 1
             run = f.rollout(f.initial_state(pose(f.system)), steps=5)
@@ -205,7 +218,7 @@ def opened(stages: int) -> dict[str, float]:
     return {**sides, "a0": 0.5 - 0.3, "b0": -0.5 - 0.3, "s": np.sin(0.5)}
 
 
-@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("stages", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_folded_branch_takes_no_constraint_from_the_others(stages):
     """The configuration of zeros leads to where the columns coincide and pins imply each other."""
     system = lift(stages)
@@ -371,18 +384,17 @@ LANDING = {
 }
 
 
-RUNS = [(1 / 64, 2.0, BACKENDS[-1]), (0.05, 1.5, "virtual")]  # the others are run nightly
-RUNS += [
-    pytest.param(dt, speed, backend, marks=pytest.mark.slow)
+RUNS = [(1 / 64, 2.0, BACKENDS[-1], 15), (0.05, 1.5, "virtual", 15)]
+RUNS += [  # nightly, with more landings
+    pytest.param(dt, speed, backend, 40, marks=pytest.mark.slow)
     for backend in BACKENDS
     for dt, speed in ((1 / 64, 2.0), (0.05, 1.5))
-    if (dt, speed, backend) not in RUNS
 ]
 
 
-@pytest.mark.parametrize("dt, speed, backend", RUNS)
+@pytest.mark.parametrize("dt, speed, backend, count", RUNS)
 @pytest.mark.parametrize("kind", LANDING)
-def test_a_run_beside_a_singular_position_is_the_motion_or_an_error(kind, dt, speed, backend):
+def test_a_run_beside_a_singular_position_is_the_motion_or_an_error(kind, dt, speed, backend, count):
     """The parallelogram turns on at its speed wherever samples lie beside flat, and on its own branch."""
     f = LANDING[kind](dt, backend)
 
@@ -395,7 +407,7 @@ def test_a_run_beside_a_singular_position_is_the_motion_or_an_error(kind, dt, sp
     ends = [turned(start + offset, 3)["a"][-1] for offset in away]
     start += np.polyval(np.polyfit(ends, away, 3), 0.0)  # a sample flat but for rounding
     wrong, refused = 0, [0.0]
-    landings = [sign * e for e in np.geomspace(1e-10, 1e-3, 40) for sign in (1, -1)]
+    landings = [sign * e for e in np.geomspace(1e-10, 1e-3, count) for sign in (1, -1)]
     for offset in landings:
         try:
             run = turned(start + offset, 6)
@@ -413,7 +425,7 @@ def test_a_run_beside_a_singular_position_is_the_motion_or_an_error(kind, dt, sp
 @pytest.mark.parametrize(
     "integrator, limits", [(vioc.MaximalVI, ()), (vioc.MaximalVI, (LIMITS,)), (vioc.RungeKutta, ())]
 )
-@pytest.mark.parametrize("ratio", [1e-8, 1e-4, 1e4, 1e6])
+@pytest.mark.parametrize("ratio", [1e-8, 1e6])
 def test_a_loop_of_light_and_heavy_links_is_no_singular_position(ratio, integrator, limits):
     """Gradients of constraints are told apart by angles, so that masses do not enter."""
     heavy = vioc.Mass(1.0, (0.01,) * 3)

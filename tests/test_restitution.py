@@ -1,6 +1,7 @@
 """Restitution of `ContactVI`: closed forms of impacts, energy, rest, derivatives with the time of touch."""
 
 import pickle
+from functools import cache
 
 import casadi as ca
 import numpy as np
@@ -64,6 +65,12 @@ def chain(e=0.8, mu=0.4, count=4):
         feet,
         name="chain",
     )
+
+
+@cache
+def bouncing(impacts, backend="virtual"):
+    """A map of a chain of two links, built once for all tests."""
+    return ContactVI(chain(count=2), DT, impacts=impacts, backend=backend)
 
 
 def along(f, k, x, u, ds, h=1e-6):
@@ -208,7 +215,7 @@ def test_impulses_of_impacts_at_a_step_s_start_are_told():
 
 @pytest.mark.parametrize("impacts", ["newton", "poisson"])
 def test_derivatives_of_a_planar_chain_that_bounces_on_several_feet(impacts):
-    f = ContactVI(chain(count=2), DT, impacts=impacts)
+    f = bouncing(impacts)
     run = f.rollout(f.initial_state({"z": 0.4, "q0": 0.3, "q1": 0.5}, {"x": 0.5}), steps=40)
     lin, rng = f.linearize_trajectory(run), np.random.default_rng(0)
     hit = sorted(set(f.impacts_along(run).k))
@@ -225,17 +232,17 @@ def test_stops_bounce_and_other_contacts_hold():
     stop = JointLimits("a", -0.3, 2.0, name="stop", restitution=1.0)
     cart = tz("z", name="cart", mass=Mass(1.0))
     ground = Contact.sphere("cart", 0.1, name="wheel")
-    f = ContactVI(System(vioc.ry("a", mass=rod), cart, Gravity(0, 0, -G), stop, ground), 0.005)
-    run = f.rollout(f.initial_state({"a": 0.9, "z": 0.1 + 1e-9}), steps=200)
+    f = ContactVI(System(vioc.ry("a", mass=rod), cart, Gravity(0, 0, -G), stop, ground), 0.01)
+    run = f.rollout(f.initial_state({"a": 0.9, "z": 0.1 + 1e-9}), steps=100)
     assert len(f.impacts_along(run).k) >= 1 and run["a"].min() > -0.3 - 1e-9
     assert np.abs(run["z"] - 0.1).max() < 1e-7
-    assert run["a"][60:].max() > 0.88  # it comes back where it was let go
+    assert run["a"][30:].max() > 0.88  # it comes back where it was let go
 
 
 @needs_compiler
 @pytest.mark.parametrize("impacts", ["newton", "poisson"])
 def test_impacts_in_rows_are_those_of_numpy_and_bring_nothing_where_nothing_closes(impacts):
-    f, g = (ContactVI(chain(count=2), DT, impacts=impacts, backend=b) for b in ("compiled", "virtual"))
+    f, g = (bouncing(impacts, b) for b in ("compiled", "virtual"))
     rng = np.random.default_rng(3)
     q, v = rng.uniform(-1, 1, (12, f.nq)), 3 * rng.standard_normal((12, f.nd))
     some = (rng.random((12, 2)) < 0.6).astype(float)
@@ -282,9 +289,10 @@ def test_what_it_refuses():
     assert arm(0.0).inequalities[0].restitution == 0
 
 
-def slotted(play, e, **options):
-    """A slider in a slot with so much play, and another that meets its stop at 0.05 m."""
-    slot = JointLimits("q", 0.0, play, restitution=e, name="slot")
+@cache
+def slotted(e, **options):
+    """A slider in a slot with some play, and another that meets its stop at 0.05 m."""
+    slot = JointLimits("q", 0.0, P("play", 1e-7), restitution=e, name="slot")
     stop = JointLimits("s", -1.0, 0.05, restitution=e, name="stop")
     sliders = tx("q", name="a", mass=Mass(1.0)), tx("s", name="b", mass=Mass(2.0))
     return ContactVI(System(*sliders, slot, stop), 0.01, **options)
@@ -296,7 +304,7 @@ def slotted(play, e, **options):
 def test_what_has_no_play_does_not_bounce(play, backend, impacts):
     """Both sides of a slot are closed: none of them opens. What else is hit bounces as ever."""
     e = 0.5
-    f = slotted(play, e, impacts=impacts, backend=backend)
+    f = slotted(e, impacts=impacts, backend=backend).with_parameters(play=play)
     run = f.rollout(f.initial_state({"q": play / 2}, {"q": 1.0, "s": 1.0}), steps=10)
     assert np.abs(run["v.q"][1:]).max() < 1e-6 and (run["q"] >= 0).all() and (run["q"] <= play).all()
     np.testing.assert_allclose(run["v.s"][[1, -1]], [1.0, -e], atol=1e-7)

@@ -1,5 +1,7 @@
 """Searches by shooting on problems of the studies and benchmarks that once failed, or took long."""
 
+from functools import cache
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -11,10 +13,11 @@ from studies.benchmarks import robots
 from studies.benchmarks.ocp import START_SPREAD
 from studies.random_tasks import random_task, random_tasks
 from studies.tasks import judged, optimum
-from studies.two_starts_family import task as posture_task
+from studies.two_starts_family import task as drawn_task
 from vioc.control import Cost, kkt, optimize, straight_line
 
 TOLERANCE = 1e-8
+posture_task = cache(drawn_task)
 
 
 def test_hard_gaps_along_motions_that_fall():
@@ -63,17 +66,16 @@ def test_random_mechanisms_with_free_durations():
 
 
 def test_an_arm_whose_steps_run_along_a_curved_residual():
-    """Four starts of the benchmarks with many iterations, together, as that of one start is sensitive: start
-    12 alone takes 58 with one correction and no filter of residuals.
+    """Three starts of the benchmarks with many iterations, together, as one start is sensitive: start 12
+    alone takes 58 with one correction and no filter of residuals.
     """
-    iterations = 0
-    for start in (1, 10, 12, 19):
-        task = robots.arm(robots.Make())
+    task, iterations = robots.arm(robots.Make()), 0
+    for start in (10, 12, 19):
         offset = START_SPREAD * np.random.default_rng(0).standard_normal((20, 7))[start]
         found = judged(task._replace(x0=task.x0 + np.append(offset, np.zeros(7))), optimum)
         assert found.converged and found.kkt.residual < 1e-8
         iterations += found.iterations
-    assert iterations <= 150
+    assert iterations <= 110
 
 
 @pytest.mark.slow

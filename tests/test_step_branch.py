@@ -3,6 +3,7 @@
 import pickle
 import warnings
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def test_linear_systems_take_steps_of_any_length_by_the_kernel(monkeypatch):
             assert run["x"] == pytest.approx(expected, abs=1e-10 * unit)
 
 
-def followed(f: MidpointVI, x: np.ndarray, increments: int = 100) -> np.ndarray | None:
+def followed(f: MidpointVI, x: np.ndarray, increments: int = 50) -> np.ndarray | None:
     """q_k+1 by another route: the branch from length 0 in equal increments of the length; None at a fold."""
     balance = f.residual
     w, before, sign = f.velocities(x), None, 0.0
@@ -105,7 +106,7 @@ def test_no_step_is_a_root_of_another_branch(links, turns):
     f = n_links(links, 0.05)
     rng = np.random.default_rng(links)
     exist = 0
-    for _ in range(20):
+    for _ in range(14):
         q, v = rng.uniform(-np.pi, np.pi, links), turns / f.dt * rng.standard_normal(links)
         x = f.initial_state(q, v)
         expected = followed(f, x)
@@ -127,7 +128,7 @@ def test_a_predictor_beside_another_root_is_not_certified():
     f = n_links(2, 0.05)
     rng = np.random.default_rng(5)
     folded = 0
-    for _ in range(40):
+    for _ in range(15):
         q = rng.uniform(-np.pi, np.pi, 2)
         x = f.initial_state(q, np.array([1.4, -2.8]) * rng.uniform(0.8, 1.2, 2) / f.dt)
         try:
@@ -149,11 +150,18 @@ def spinning() -> System:
     return System(tx("x")[vioc.ty("y")[vioc.tz("z")[axes]]], vioc.Gravity(0, 0, -9.81))
 
 
-def cases(backend: str):
-    closed = vioc.models.load("closed_chain")
-    loop = MidpointVI(closed, 0.01, backend=backend)
+@cache
+def chain(backend: str = "virtual") -> MidpointVI:
+    """The map of a closed chain, built once for all tests."""
+    return MidpointVI(vioc.models.load("closed_chain"), 0.02, backend=backend)
+
+
+@cache
+def cases(backend: str) -> list[tuple]:
+    """Maps and states to start from, built once for all tests."""
+    loop = chain(backend).with_dt(0.01)
     fit = loop.consistent_configuration(dict(J=-0.6, H=1.3, M=-1.3), fixed=["J"])
-    yield loop, loop.initial_state(fit.q)
+    found = [(loop, loop.initial_state(fit.q))]
     for f in (
         n_links(5, 0.02, backend=backend),
         n_links(18, 0.01, backend=backend),  # solved by sweeps
@@ -161,10 +169,11 @@ def cases(backend: str):
         vioc.Composition(n_links(3, 0.03, backend=backend), 4),
         vioc.RungeKutta(vioc.models.load("n_link_pendulum", 3), 0.01, "rk4", backend=backend),
     ):
-        yield f, f.initial_state({n: 0.8 - 0.1 * i for i, n in enumerate(f.system.variables)})
+        found.append((f, f.initial_state({n: 0.8 - 0.1 * i for i, n in enumerate(f.system.variables)})))
     for stages in (1, 2):
         f = GroupVI(spinning(), 0.02, stages=stages, backend=backend)
-        yield f, f.initial_state({}, {"b-wx": 2.0, "b-wy": 5.0, "b-wz": 0.3})
+        found.append((f, f.initial_state({}, {"b-wx": 2.0, "b-wy": 5.0, "b-wz": 0.3})))
+    return found
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -218,7 +227,7 @@ def test_substeps_keep_the_protocol(which):
         f = MidpointVI(vioc.models.load("cart_pole"), 0.04)
         check_map(f.substeps(3), f.initial_state({"theta": 0.4}))
     elif which == "loop":
-        f = MidpointVI(vioc.models.load("closed_chain"), 0.02)
+        f = chain()
         fit = f.consistent_configuration(dict(J=-0.6, H=1.3, M=-1.3), fixed=["J"])
         check_map(f.substeps(2), f.with_dt(0.01).rollout(f.initial_state(fit.q), steps=3).x[-1])
     elif which == "crane":  # a variable that is prescribed moves linearly over the whole step
@@ -239,7 +248,7 @@ def test_substeps_keep_the_protocol(which):
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_kernels_of_substeps_take_the_steps_of_rollouts(n):
-    f = MidpointVI(vioc.models.load("closed_chain"), 0.02)
+    f = chain()
     f, x0 = f.substeps(n), f.initial_state(f.consistent_configuration(dict(J=-0.6, H=1.3, M=-1.3)).q)
     run, kernel = f.rollout(x0, steps=5), f.kernel
     for k in range(5):
@@ -378,10 +387,11 @@ def test_a_rollout_that_diverges_has_its_own_verdict():
     assert np.ptp(fine.energy) < 1.0  # J: what the motion is
 
 
-def test_random_mechanisms_end_by_folds_alone():
+@pytest.mark.parametrize("seeds", [(5, 7), pytest.param(range(3, 8), marks=pytest.mark.slow)])
+def test_random_mechanisms_end_by_folds_alone(seeds):
     """Whatever ends a run of a random mechanism is a step that does not exist, and a shorter one does."""
     ended = 0
-    for seed in range(3, 8):
+    for seed in seeds:
         found = mechanism(seed)
         f = MidpointVI(found.system, 0.05)
         try:

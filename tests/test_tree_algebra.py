@@ -104,8 +104,14 @@ class TestLongChains:
         ("more", "articulated"),
         [
             ((), True),
-            ((vioc.JointDamping("link-3", 5.0), vioc.TorsionalSpring("link-5", 400.0)), True),
-            ((vioc.JointForce("link-2", "tau"),), True),
+            (
+                (
+                    vioc.JointDamping("link-3", 5.0),
+                    vioc.TorsionalSpring("link-5", 400.0),
+                    vioc.JointForce("link-2", "tau"),
+                ),
+                True,
+            ),
             ((vioc.LinearSpring("world", "link-15", 10.0),), False),  # couples all variables
         ],
     )

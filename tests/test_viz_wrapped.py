@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -44,9 +45,16 @@ AROUND = {
 }
 
 
+@cache
+def satellites_map(kind):
+    """A map of the satellite, built once for all tests."""
+    return kind(satellite(), 0.05)
+
+
+@cache
 def moved(kind, around, l=0.8):
     """A run of a satellite whose boom is not as long as by default."""
-    f = kind(satellite(), 0.05).with_parameters(l=l)
+    f = satellites_map(kind).with_parameters(l=l)
     x = f.initial_state({"body-rz": 2.0, "turn": 0.4}, {"turn": 3.0})
     g = AROUND[around](f)
     if around == "both":
@@ -116,7 +124,7 @@ def test_files_are_drawn_as_the_run_was(kind, around, tmp_path):
 def test_files_of_higher_orders_compositions_and_phases(tmp_path):
     f = GroupVI(satellite(), 0.05, stages=2)
     x = f.initial_state({"body-rz": 2.0}, {"turn": 3.0})
-    midpoint = GroupVI(satellite(), 0.05)
+    midpoint = satellites_map(GroupVI)
     for g in (f, vioc.Composition(midpoint, 4), SwitchedMap([midpoint, f], (3, 3))):
         run = g.rollout(x, steps=6)
         shown = scene_of(read_recorded(run.save(tmp_path / "run.npz"), satellite()))

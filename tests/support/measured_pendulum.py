@@ -1,6 +1,7 @@
 """A pendulum with unknown parameters and records of its true motion; a four-bar with parameters."""
 
 from itertools import pairwise
+from math import ceil, sin
 
 import numpy as np
 
@@ -22,22 +23,23 @@ def pendulum(mass=MASS, spin=SPIN, rub=RUB, dt=0.005):
 def truth(t, torque, start=(0.5, 0.0)):
     """Angles and rates (K, 2), by Runge-Kutta's method in steps of at most 2 ms."""
 
-    def rate(x, s):
-        pull = torque(s) - MASS * G * LENGTH * np.sin(x[0]) - RUB * x[1]
-        return np.array([x[1], pull / (SPIN + MASS * LENGTH**2)])
+    def rate(angle, speed, s):  # in plain numbers, as NumPy takes ten times as long for two
+        pull = float(torque(s)) - MASS * G * LENGTH * sin(angle) - RUB * speed
+        return speed, pull / (SPIN + MASS * LENGTH**2)
 
-    x, rows = np.array(start, float), [np.array(start, float)]
-    for a, b in pairwise(t):
-        n = int(np.ceil((b - a) / 2e-3))
+    x, v = map(float, start)
+    rows = [(x, v)]
+    for a, b in pairwise(np.asarray(t, float).tolist()):
+        n = ceil((b - a) / 2e-3)
         h = (b - a) / n
         for i in range(n):
             s = a + i * h
-            k1 = rate(x, s)
-            k2 = rate(x + h / 2 * k1, s + h / 2)
-            k3 = rate(x + h / 2 * k2, s + h / 2)
-            k4 = rate(x + h * k3, s + h)
-            x = x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-        rows.append(x)
+            x1, v1 = rate(x, v, s)
+            x2, v2 = rate(x + h / 2 * x1, v + h / 2 * v1, s + h / 2)
+            x3, v3 = rate(x + h / 2 * x2, v + h / 2 * v2, s + h / 2)
+            x4, v4 = rate(x + h * x3, v + h * v3, s + h)
+            x, v = x + h / 6 * (x1 + 2 * x2 + 2 * x3 + x4), v + h / 6 * (v1 + 2 * v2 + 2 * v3 + v4)
+        rows.append((x, v))
     return np.array(rows)
 
 

@@ -3,6 +3,7 @@
 import ctypes
 import shutil
 import subprocess
+from functools import cache
 
 import pytest
 
@@ -12,10 +13,11 @@ from vioc.control import Measurement, dlqr, equilibrium
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
-CHECKED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
+CHECKED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 OF_MATH = {"sin", "cos", "sincos", "sqrt", "floor", "fabs", "sinf", "cosf", "sincosf", "floorf"}
 
 
+@cache
 def works(*flags):
     """Whether the compiler links and runs with these."""
     done = subprocess.run(
@@ -27,11 +29,21 @@ def works(*flags):
     return done.returncode == 0
 
 
+def _object(written):
+    """The folder's source compiled once, for the test program and the shared library."""
+    source = written.folder / f"{written.name}.c"
+    made = source.with_suffix(".o")
+    if not made.exists() or made.stat().st_mtime_ns < source.stat().st_mtime_ns:
+        subprocess.run([COMPILER, *STRICT, "-O1", "-fPIC", "-c", str(source), "-o", str(made)], check=True)
+    return str(made)
+
+
 def replayed(written, *flags):
-    """Exit code and lines of the test program."""
+    """Exit code and lines of the test program; of a source compiled with these flags, if there are any."""
     name, program = written.name, written.folder / "replay"
-    sources = [str(written.folder / f"{name}{part}.c") for part in ("", "_test")]
-    subprocess.run([COMPILER, *STRICT, *flags, *sources, "-o", str(program), "-lm"], check=True)
+    source = str(written.folder / f"{name}.c") if flags else _object(written)
+    test = str(written.folder / f"{name}_test.c")
+    subprocess.run([COMPILER, *STRICT, *flags, source, test, "-o", str(program), "-lm"], check=True)
     done = subprocess.run([str(program)], capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
@@ -39,9 +51,7 @@ def replayed(written, *flags):
 def loaded(written):
     """The folder as a shared library."""
     library = written.folder / "library.so"
-    source = written.folder / f"{written.name}.c"
-    command = [COMPILER, *STRICT, "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-lm"]
-    subprocess.run(command, check=True)
+    subprocess.run([COMPILER, "-shared", _object(written), "-o", str(library), "-lm"], check=True)
     return ctypes.CDLL(str(library))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -68,21 +69,41 @@ def built(name, system, dt=0.01):
         raise
 
 
-def start(f, seed, speed=0.5):
-    """(state, inputs) at random; constraints are met, or the example is given up."""
-    random, system = np.random.default_rng(seed), f.system
+# Without chance every integrator is tried on the same mechanisms: what is common to it is found once.
+once = lru_cache(maxsize=16)
+
+
+@once
+def plain(system):
+    """The midpoint map of a mechanism, at 10 ms."""
+    return MidpointVI(system, 0.01)
+
+
+@once
+def motion_near(system, seed, speed):
+    """Positions, velocities, inputs; None where constraints are not met, or positions are nearly singular."""
+    random = np.random.default_rng(seed)
     if system.constraints:
-        plain = f if type(f) is MidpointVI else MidpointVI(system, f.dt)
-        found = state_near(plain, seed, speed=0.0)
-        assume(found is not None)
+        found = state_near(plain(system), seed, speed=0.0)
+        if found is None:
+            return None
         q = found[: len(system.variables)]
-        J = plain.lagrangian.constraint_jacobian(q)
-        assume(np.linalg.svd(J)[1][-1] > 0.1)  # away from singular positions
+        J = plain(system).lagrangian.constraint_jacobian(q)
+        if np.linalg.svd(J)[1][-1] <= 0.1:
+            return None
         v = project_velocity(system, q, speed * random.normal(size=len(q)))
     else:
         q, v = random.normal(scale=0.4, size=(2, len(system.variables)))
         v *= speed / 0.4
-    u = random.normal(size=f.nu)
+    return q, v, random.normal(size=len(system.inputs))
+
+
+def start(f, seed, speed=0.5):
+    """(state, inputs) at random; constraints are met, or the example is given up."""
+    found = motion_near(f.system, seed, speed)
+    assume(found is not None)
+    q, v, u = found
+    assert len(u) == f.nu
     return f.initial_state(q, v), u
 
 
@@ -154,13 +175,9 @@ def test_derivatives_are_those_of_the_step(name, system, seed):
 # -- accuracy -------------------------------------------------------------------------------------------
 
 
-@each
-@tried
-@given(system=trees, seed=seeds)
-def test_order_of_convergence(name, system, seed):
-    """Against scipy's integration of the continuous equations of motion."""
-    order = INTEGRATORS[name][1]
-    horizon, errors = (0.4 if order == 4 else 0.08), []
+@once
+def exact_motion(system, seed, horizon):
+    """Start, inputs, and five samples of a motion by scipy's integration."""
     random = np.random.default_rng(seed)
     n = len(system.variables)
     q, v, u = (
@@ -168,7 +185,17 @@ def test_order_of_convergence(name, system, seed):
         0.5 * random.normal(size=n),
         random.normal(size=len(system.inputs)),
     )
-    exact = vioc.reference_solution(system, q, v, np.linspace(0.0, horizon, 5), u).q
+    return q, v, u, vioc.reference_solution(system, q, v, np.linspace(0.0, horizon, 5), u).q
+
+
+@each
+@tried
+@given(system=trees, seed=seeds)
+def test_order_of_convergence(name, system, seed):
+    """Against scipy's integration of the continuous equations of motion."""
+    order = INTEGRATORS[name][1]
+    horizon, errors = (0.4 if order == 4 else 0.08), []
+    q, v, u, exact = exact_motion(system, seed, horizon)
     made = built(name, system)
     for steps in (4, 8, 16, 32):
         f = made.with_dt(horizon / steps)
@@ -183,20 +210,27 @@ def test_order_of_convergence(name, system, seed):
     assert slopes[-2:].max() > order - 0.35, errors
 
 
+@once
+def ends(system, seed):
+    """A start, and where the midpoint map's motion from there is after 40 ms, by step lengths."""
+    q, v = np.random.default_rng(seed).normal(scale=0.4, size=(2, len(system.variables)))
+    found = {}
+    for dt in (4e-3, 2e-3, 1e-3):
+        g = plain(system).with_dt(dt)
+        found[dt] = attempt(g.rollout, g.initial_state(q, v), steps=round(0.04 / dt)).x[-1][: g.nq]
+    return q, v, found
+
+
 @pytest.mark.parametrize("name", [n for n in INTEGRATORS if n != "midpoint"])
 @tried
 @given(system=free_trees, seed=seeds)
 def test_all_integrators_have_one_limit(name, system, seed):
     """Minimal and maximal coordinates, variational or not: the same motion as dt goes to 0."""
-    random = np.random.default_rng(seed)
-    q, v = random.normal(scale=0.4, size=(2, len(system.variables)))
-    gaps = []
-    maps = built(name, system), MidpointVI(system, 0.01)
-    for dt in (4e-3, 2e-3, 1e-3):
-        f, g = (m.with_dt(dt) for m in maps)
-        steps = round(0.04 / dt)
-        other = attempt(g.rollout, g.initial_state(q, v), steps=steps).x[-1][: g.nq]
-        x = attempt(f.rollout, f.initial_state(q, v), steps=steps, warn=False).x[-1]
+    q, v, others = ends(system, seed)
+    gaps, made = [], built(name, system)
+    for dt, other in others.items():
+        f = made.with_dt(dt)
+        x = attempt(f.rollout, f.initial_state(q, v), steps=round(0.04 / dt), warn=False).x[-1]
         gaps.append(np.abs(configuration(f, x, near=other) - other).max())
     size = 1 + np.abs(other).max()
     assert gaps[-1] < 1e-2 * size
@@ -223,7 +257,7 @@ def test_symplectic(name, system, seed):
 def test_constraints_hold_at_every_step(name, system, seed):
     f = built(name, system)
     x, _ = start(f, seed, speed=0.3)
-    run = attempt(f.rollout, x, steps=30, warn=False)
+    run = attempt(f.rollout, x, steps=15, warn=False)
     for constraint in system.constraint_names:
         g = run["h." + constraint]
         assert np.abs(g).max() <= 1e-10, constraint
@@ -239,13 +273,13 @@ def test_momentum_of_what_does_not_matter(name, system, seed):
     turning = System(vioc.rz("turn", mass=body)[system.frames])
     for whole, cyclic, there in (
         (floating, ("p.X", "p.Y", "p.Z"), ("momentum:x", "momentum:y", "momentum:z")),
-        (turning, ("p.turn",), ("angular:z",)),
+        (turning, ("p.turn",), ()),
     ):
+        if name == "maximal" and whole is turning:
+            continue  # its axis takes the other components: no momentum about the origin is its own
         f = built(name, whole)
         x, _ = start(f, seed)
-        run = attempt(f.rollout, x, steps=60, warn=False)
-        if isinstance(f, MaximalVI) and whole is turning:
-            continue  # its axis takes the other components: no momentum about the origin is its own
+        run = attempt(f.rollout, x, steps=30, warn=False)
         for quantity in there if isinstance(f, MaximalVI) else cyclic:
             p = run[quantity]
             assert np.abs(p - p[0]).max() <= 1e-10 * (1 + np.abs(p).max()), quantity
