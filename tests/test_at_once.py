@@ -31,10 +31,17 @@ SYSTEMS = {
 }
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
-def test_first_and_second_order(system, options):
-    rng = np.random.default_rng(0)
+# every system and every choice of options once; the other pairs are run nightly, as each compiles for 3 s
+PAIRS = [
+    pytest.param(name, options, marks=() if i == j else pytest.mark.slow)
+    for i, name in enumerate(SYSTEMS)
+    for j, options in enumerate(OPTIONS)
+]
+
+
+@pytest.mark.parametrize(("name", "options"), PAIRS, ids=str)
+def test_first_and_second_order(name, options):
+    system, rng = SYSTEMS[name], np.random.default_rng(0)
     f = vioc.MidpointVI(system, 0.05, backend="compiled", **options)
     run = f.rollout(f.initial_state(*(0.4 * rng.standard_normal((2, f.nq)))), rng.standard_normal((6, f.nu)))
     Z = rng.standard_normal((6, f.ndx))
