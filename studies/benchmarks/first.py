@@ -68,7 +68,8 @@ def _median(name: str, program: str, repeats: int, cache: str = "") -> float:
 
 def _process(name: str, program: str, cache: str) -> float:
     """Time of one process, s; 0 if the program is not installed."""
-    environment = os.environ | {START: repr(time.time()), VARIABLE: cache}
+    # with bytecode on disk, as pip leaves it
+    environment = os.environ | {START: repr(time.time()), VARIABLE: cache, "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-m", "studies.benchmarks.first_case", name, program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONGEST)
     last = done.stdout.strip().rpartition("\n")[2]
