@@ -172,7 +172,7 @@ class BodyQuantities:
         g = self.terms
         moves = ca.depends_on(expression, g.twists)
         twists = self.velocities if moves else ca.SX(g.twists.numel(), 1)
-        f = ca.Function("at", [g.poses, g.twists, g.parameters], [expression], {"cse": True})
+        f = ca.Function("at", [g.poses, g.twists, g.parameters], [expression])
         return f(ca.vertcat(*self.poses), twists, self.f.symbols.parameters)
 
     @cached_property
@@ -209,7 +209,7 @@ class BodyQuantities:
             for i, columns in zip(group.bodies, held, strict=True):
                 G[row : row + len(group.names), TWIST * i : TWIST * i + TWIST] = columns.T
             row += len(group.names)
-        return ca.Function("variations", [f.symbols.x, theta], [ca.densify(G)], {"cse": True})
+        return ca.Function("variations", [f.symbols.x, theta], [ca.densify(G)])
 
     @cached_property
     def frame_positions(self) -> ca.Function:
@@ -225,4 +225,4 @@ class BodyQuantities:
             else:
                 places.append(g.node_pose(i)[1])
         flat = self._at(ca.vertcat(*(ca.SX(c) for p in places for c in p)))
-        return ca.Function("frames", [f.symbols.x, f.symbols.parameters], [ca.densify(flat)], {"cse": True})
+        return ca.Function("frames", [f.symbols.x, f.symbols.parameters], [ca.densify(flat)])

@@ -52,7 +52,7 @@ class Geometry:
         rates = [ca.vertcat(*pose_rates(z, v)) for z, v in zip(Z, V, strict=True)]
         varied = [ca.jacobian(phi, z) @ ca.jacobian(r, v) for z, r, v in zip(Z, rates, V, strict=True)]
         turned = [ca.jacobian(slip, v) for v in V]
-        self.gap = ca.Function("gap", [*Z, data], [ca.SX(phi)], {"cse": True})
+        self.gap = ca.Function("gap", [*Z, data], [ca.SX(phi)])
         normals = varied if cone.gap else [ca.SX(0, TWIST)] * count
         held = [ca.densify(ca.vertcat(n, t)) for n, t in zip(normals, turned, strict=True)]
         self.held = ca.Function("held", [*Z, data], held, {"cse": True})
@@ -62,11 +62,11 @@ class Geometry:
         *numbers, most = ca.vertsplit(data) if cone.friction else [ca.SX(0, 1)]
         self.loaded = ca.Function("loaded", [data, dt], [ca.vertcat(*numbers, 0.5 * dt * most)])
         level = opened(phi / dt, smoothing, unit / dt) if cone.gap else phi
-        self.level = ca.Function("level", [*Z, dt, data], [level, *map(ca.densify, varied)], {"cse": True})
+        self.level = ca.Function("level", [*Z, dt, data], [level, *map(ca.densify, varied)])
         N = [ca.SX.sym("N", 1, TWIST) for _ in range(count)]
         a = ca.SX.sym("level")
         speed = sum((n @ v for n, v in zip(N, V, strict=True)), a)
-        self.closing = ca.Function("closing", [a, *N, *V], [speed], {"cse": True})
+        self.closing = ca.Function("closing", [a, *N, *V], [speed])
 
     def lawful(self, J: list, a: Any, V: list, p: Any, kappa: Any, data: Any) -> tuple[list, Any]:
         """Return the impulses of a contact on its bodies, and the residual.
@@ -158,7 +158,7 @@ class Geometry:
         constant, S = ca.substitute(change, dw, ca.SX.zeros(dw.numel())), -ca.jacobian(change, dw)
         outputs = [j.T @ constant for j in J]
         outputs += [ca.densify(j.T @ S @ k) for j in J for k in K]
-        return ca.Function("condensed", args, outputs, {"cse": True})
+        return ca.Function("condensed", args, outputs)
 
     @cached_property
     def expanded(self) -> ca.Function:
@@ -171,7 +171,7 @@ class Geometry:
         dV = [ca.SX.sym("dV", TWIST) for _ in range(self.count)]
         change = sum((k @ d for k, d in zip(K, dV, strict=True)), ca.SX(dw.numel(), 1))
         dy = ca.densify(ca.substitute(dy, dw, change))
-        return ca.Function("expanded", [*args, *dV], [dy], {"cse": True})
+        return ca.Function("expanded", [*args, *dV], [dy])
 
     @cached_property
     def pushed(self) -> ca.Function:
@@ -190,9 +190,7 @@ class Geometry:
             self.cone.products(y),
             self.cone.multipliers(y),
         ]
-        return ca.Function(
-            "pushed", [*J, a, *V, y, goal, data], [ca.densify(o) for o in outputs], {"cse": True}
-        )
+        return ca.Function("pushed", [*J, a, *V, y, goal, data], [ca.densify(o) for o in outputs])
 
     @cached_property
     def begun(self) -> ca.Function:
@@ -204,7 +202,7 @@ class Geometry:
         J, _, a, V, _, goal, data = self._arguments()
         speed = ca.SX.sym("speed")
         y = self.cone.begin(self._speeds(J, a, V), speed, goal[0], self._mu(data))
-        return ca.Function("begun", [*J, a, *V, speed, goal, data], [ca.densify(y)], {"cse": True})
+        return ca.Function("begun", [*J, a, *V, speed, goal, data], [ca.densify(y)])
 
 
 def opened(s: Any, smoothing: Any, stride: Any) -> Any:

@@ -88,7 +88,7 @@ class StepGraph:
         """
         z = ca.SX.sym("z", STATE)
         R = rot.matrix(tuple(ca.vertsplit(z[3:])))
-        return ca.Function("pose", [z], [ca.vertcat(z[:3], *(e for row in R for e in row))], {"cse": True})
+        return ca.Function("pose", [z], [ca.vertcat(z[:3], *(e for row in R for e in row))])
 
     def _of_body(self, name: str, i: int, sizes: dict[str, int], outputs: Any) -> ca.Function:
         """Return a CasADi function for body i, which all bodies of equal inertia share.
@@ -100,6 +100,7 @@ class StepGraph:
         def build() -> ca.Function:
             symbols = [ca.SX.sym(n, size) for n, size in sizes.items()]
             results = outputs(mass, _rows(J), *symbols)
+            # without common subexpressions, as the function becomes a part of many
             return ca.Function(name, [*symbols, self.terms.parameters], results, {"cse": True})
 
         return self._once((name, key), build)
@@ -166,9 +167,7 @@ class StepGraph:
         z, V, dt = ca.SX.sym("z", STATE), ca.SX.sym("V", TWIST), ca.SX.sym("dt")
         q = rot.multiply(tuple(ca.vertsplit(z[3:])), rot.turn(unpack_twist(V)[1], dt))
         size = 0.5 * (3 - sum(c * c for c in q))
-        return ca.Function(
-            "carried", [z, V, dt], [ca.vertcat(z[:3] + dt * V[:3], *(size * c for c in q))], {"cse": True}
-        )
+        return ca.Function("carried", [z, V, dt], [ca.vertcat(z[:3] + dt * V[:3], *(size * c for c in q))])
 
     @cached_property
     def between(self) -> ca.Function:
@@ -177,9 +176,7 @@ class StepGraph:
         """
         z, z1, dt = ca.SX.sym("z", STATE), ca.SX.sym("z1", STATE), ca.SX.sym("dt")
         phi = rot.spin(tuple(ca.vertsplit(z[3:])), tuple(ca.vertsplit(z1[3:])))
-        return ca.Function(
-            "between", [z, z1, dt], [ca.vertcat(z1[:3] - z[:3], vec.column(phi)) / dt], {"cse": True}
-        )
+        return ca.Function("between", [z, z1, dt], [ca.vertcat(z1[:3] - z[:3], vec.column(phi)) / dt])
 
     @cached_property
     def work(self) -> ca.Function:
@@ -190,7 +187,7 @@ class StepGraph:
         """
         V, base, rest = (ca.SX.sym(name, TWIST) for name in ("V", "base", "rest"))
         energies = ca.vertcat(-ca.dot(V, rest), ca.dot(V, base - rest))
-        return ca.Function("work", [V, base, rest], [energies], {"cse": True})
+        return ca.Function("work", [V, base, rest], [energies])
 
     @cached_property
     def impulse(self) -> ca.Function:
@@ -198,9 +195,7 @@ class StepGraph:
         Angular impulses are divided by the radius of gyration, the second argument.
         """
         p, radius = ca.SX.sym("p", TWIST), ca.SX.sym("radius")
-        return ca.Function(
-            "impulse", [p, radius], [ca.sumsqr(p[:3]) + ca.sumsqr(p[3:] / radius)], {"cse": True}
-        )
+        return ca.Function("impulse", [p, radius], [ca.sumsqr(p[:3]) + ca.sumsqr(p[3:] / radius)])
 
     @cached_property
     def undetermined(self) -> ca.Function:
@@ -212,7 +207,7 @@ class StepGraph:
         """
         single, sums = ca.SX.sym("single"), ca.SX.sym("sums")
         suspect = ca.if_else(self.sine**2 * single <= sums, 0.0, ca.inf)
-        return ca.Function("undetermined", [single, sums], [suspect], {"cse": True})
+        return ca.Function("undetermined", [single, sums], [suspect])
 
     # -- constraints ------------------------------------------------------------------------------------
 
@@ -243,7 +238,7 @@ class StepGraph:
         varied = ca.sparsify(terms.varied(h))
         rows = [varied[:, TWIST * i : TWIST * i + TWIST] for i in bodies]
         args = [*terms.own_poses(bodies), terms.parameters]
-        return ConstraintFunctions(ca.Function("loop", args, [h, *rows], {"cse": True}))
+        return ConstraintFunctions(ca.Function("loop", args, [h, *rows]))
 
     def _light(self, body: Body) -> bool:
         """Return whether a body has no rotational inertia about some axis."""
@@ -379,7 +374,7 @@ class StepGraph:
         """
         g, dt = self.terms, ca.SX.sym("dt")
         impulses = ca.densify(0.5 * dt * g.wrenches[0])
-        return ca.Function("still", [g.poses, g.u_vector, g.t, dt, g.parameters], [impulses], {"cse": True})
+        return ca.Function("still", [g.poses, g.u_vector, g.t, dt, g.parameters], [impulses])
 
     @cached_property
     def moving(self) -> ca.Function:
@@ -389,7 +384,7 @@ class StepGraph:
         """
         g, dt = self.terms, ca.SX.sym("dt")
         args = [g.poses, g.twists, g.u_vector, g.t, dt, g.parameters]
-        return ca.Function("moving", args, [ca.densify(0.5 * dt * g.wrenches[1])], {"cse": True})
+        return ca.Function("moving", args, [ca.densify(0.5 * dt * g.wrenches[1])])
 
     @cached_property
     def slopes(self) -> ca.Function:
@@ -404,7 +399,7 @@ class StepGraph:
             self._slope[TWIST * i : TWIST * i + TWIST, TWIST * j : TWIST * j + TWIST] for i, j in self.coupled
         ]
         args = [g.poses, g.twists, g.u_vector, g.t, dt, g.parameters]
-        return ca.Function("slopes", args, [ca.densify(0.5 * dt * b) for b in blocks], {"cse": True})
+        return ca.Function("slopes", args, [ca.densify(0.5 * dt * b) for b in blocks])
 
     @cached_property
     def _slope(self) -> ca.SX:
@@ -429,7 +424,7 @@ class StepGraph:
         if values.is_constant():
             return ca.DM(values)
         args = [self.terms.parameters]
-        return self._once(("data", str(values)), lambda: ca.Function("data", args, [values], {"cse": True}))
+        return self._once(("data", str(values)), lambda: ca.Function("data", args, [values]))
 
     def selected(self, active: np.ndarray) -> StepGraph:
         """Return the graph of the same mechanism with fewer contacts.
@@ -495,7 +490,7 @@ class StepGraph:
             for G in held:
                 weight = G @ ca.diag(K) / dt
                 outputs += [ca.densify(-weight @ g), *(ca.sparsify(weight @ h) for h in landed)]
-            return ca.Function("weight", [*held, *landed, g, dt], outputs, {"cse": True})
+            return ca.Function("weight", [*held, *landed, g, dt], outputs)
 
         key = tuple(tuple(p.compress()) for p in patterns)  # departure and arrival may differ
         return self._once(("weight", id(group.rows), mass, reach, key), build)

@@ -301,7 +301,7 @@ class ConstraintFunctions:
         V, dt = [ca.SX.sym("V", g.shape[0]) for g in held], ca.SX.sym("dt")
         H = [dt * g.T for g in held]
         swept = sum((h @ v for h, v in zip(H, V, strict=True)), ca.SX(self.size, 1))
-        return ca.Function("swept", [*held, *V, dt], [ca.densify(swept), *H], {"cse": True})
+        return ca.Function("swept", [*held, *V, dt], [ca.densify(swept), *H])
 
     @cached_property
     def landed_off(self) -> ca.Function:
@@ -327,7 +327,7 @@ class ConstraintFunctions:
         slopes = [ca.horzcat(h[:, :3] * length, h[:, 3:]) for h in H]
         sizes = ca.sqrt(sum((ca.sum2(ca.densify(h) ** 2) for h in slopes), ca.SX(self.size, 1))) / ca.fabs(dt)
         off = ca.densify(g / ca.if_else(sizes > 0, sizes, 1))
-        return ca.Function("off", [g, *H, length, dt], [off], {"cse": True})
+        return ca.Function("off", [g, *H, length, dt], [off])
 
     @cached_property
     def impulse(self) -> ca.Function:
@@ -336,7 +336,7 @@ class ConstraintFunctions:
         """
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam = ca.SX.sym("lambda", self.size)
-        return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held], {"cse": True})
+        return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held])
 
     @cached_property
     def impulses(self) -> ca.Function:
@@ -349,7 +349,7 @@ class ConstraintFunctions:
         lam, radii = ca.SX.sym("lambda", self.size), ca.SX.sym("radii", self.bodies)
         lengths = ca.vertcat(*(ca.vertcat(1, 1, 1, r, r, r) for r in ca.vertsplit(radii)))
         impulses = ca.diag(1 / lengths) @ ca.densify(ca.vertcat(*held)) @ ca.diag(lam)
-        return ca.Function("impulses", [*held, lam, radii], [ca.sumsqr(impulses)], {"cse": True})
+        return ca.Function("impulses", [*held, lam, radii], [ca.sumsqr(impulses)])
 
 
 @dataclass(frozen=True)

@@ -106,9 +106,7 @@ class MaximalDerivatives:
         (R,) = ca.substitute([R], [e, w], [ca.SX.zeros(e.numel()), known])
         norms = [ca.sumsqr(z[3:]) - 1 for z in goals]
         equations = ca.vertcat(*norms, R, x1[cut:] - velocities)
-        return ca.Function(
-            "residual", [x, u, x1, total, t, dt, theta], [ca.densify(equations)], {"cse": True}
-        )
+        return ca.Function("residual", [x, u, x1, total, t, dt, theta], [ca.densify(equations)])
 
     @cached_property
     def _first(self) -> Evaluator:

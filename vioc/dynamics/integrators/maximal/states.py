@@ -52,7 +52,7 @@ class States:
             poses += [*vec.add(p, vec.apply(R, com)), *(e for row in R for e in row)]
             twists += [*vec.apply(R, vec.add(v, vec.cross(w, com))), *w]
         args, outputs = [g.q_vector, g.v_vector, g.parameters], [ca.vertcat(*poses), ca.vertcat(*twists)]
-        return Evaluator(ca.Function("forward", args, [ca.densify(ca.SX(o)) for o in outputs], {"cse": True}))
+        return Evaluator(ca.Function("forward", args, [ca.densify(ca.SX(o)) for o in outputs]))
 
     def poses(self, q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return poses (12 n,) and twists (6 n,) of all bodies at joint variables q with rates v."""
@@ -137,7 +137,7 @@ class States:
         rate = ca.jtimes(h, g.poses, g.pose_rates)
         sizes, speeds = (ca.fabs(ca.jacobian(h, g.poses)) @ ca.fabs(p) for p in (g.poses, g.pose_rates))
         args, outputs = [g.poses, g.twists, g.parameters], [ca.densify(e) for e in (h, sizes, rate, speeds)]
-        return Evaluator(ca.Function("violation", args, outputs, {"cse": True}))
+        return Evaluator(ca.Function("violation", args, outputs))
 
     def minimal(self, x: np.ndarray, near: Any) -> tuple[np.ndarray, np.ndarray]:
         f = self.f
