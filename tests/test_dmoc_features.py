@@ -13,6 +13,7 @@ from vioc.control import Cost, dmoc, optimize
 
 # inside: the samples that a phase takes of a guess are seen only by its solver
 from vioc.control.dmoc.curve import curve
+from vioc.maps import SwitchedMap
 
 
 def particle(dt=0.05):
@@ -316,6 +317,33 @@ def test_a_whole_last_state_of_a_closed_loop_says_nothing_twice(steps, torque):
         assert best.trajectory[name][-1] == pytest.approx(run[name][-1], abs=1e-6)
     other = optimize(f, effort(f), x0=x0, steps=steps, final=run.x[-1], method="shooting")
     assert best.cost == pytest.approx(other.cost, rel=1e-6)
+
+
+def on_a_rod(*constraints):
+    """A mass in a vertical plane, pushed along both axes."""
+    bob = tx("x")[tz("z", name="bob", mass=1.0)]
+    pushes = JointForce("x", "fx"), JointForce("z", "fz")
+    return vioc.MidpointVI(System(bob, Gravity(0, 0, -9.81), *pushes, *constraints), 0.02)
+
+
+ROD = vioc.DistanceConstraint("bob", "world", 1.0, name="rod")
+
+
+@pytest.mark.parametrize("method", ["shooting", "dmoc"])
+@pytest.mark.parametrize("angle", [0.0, 1e-8, np.pi / 2, np.pi])
+def test_velocities_that_a_constraint_holds_at_zero_do_not_stand_for_others(angle, method):
+    """At half a turn the rod's slope along x is 1e-16, and v.z is zero whatever v.x is."""
+    f = on_a_rod(ROD)
+    start, end = (f.initial_state({"x": np.sin(a), "z": -np.cos(a)}) for a in (angle - 0.4, angle))
+    best = optimize(f, effort(f), x0=start, steps=20, final=end, method=method)
+    assert max(abs(best.trajectory[v][-1]) for v in ("v.x", "v.z")) < 1e-8
+
+
+def test_an_end_is_bound_by_no_constraint_of_an_earlier_phase():
+    f = SwitchedMap([on_a_rod(ROD), on_a_rod()], [5, 10])
+    start, end = f.initial_state({"x": np.sin(0.5), "z": -np.cos(0.5)}), np.array([0.4, -0.9, 0.0, 0.0])
+    best = optimize(f, effort(f), x0=start, steps=15, final=end)
+    np.testing.assert_allclose(best.trajectory.x[-1], end, atol=1e-8)
 
 
 def test_prescribed_motion_and_string_tension():

@@ -174,3 +174,25 @@ def test_derivatives_of_a_robot_stay_what_they_were(monkeypatch):
         for found, truth in zip(program.map(args, 4), expected, strict=True):
             assert same_bits(found, truth)
         assert program.function.n_instructions() < 0.6 * operations
+
+
+def test_calls_at_once_keep_their_own_numbers():
+    """Single calls of a small function, by several threads; results that are kept do not change."""
+    x, y = ca.SX.sym("x", 3), ca.SX.sym("y")
+    program = VirtualProgram(lambda: ca.Function("f", [x, y, ca.SX(0, 1)], [ca.sin(x) * y, y + x[0]]))
+
+    def call(seed):
+        rng, calls = np.random.default_rng(seed), []
+        for _ in range(300):
+            a, b = rng.standard_normal(3), rng.standard_normal(1)
+            calls.append((a, b, program([a, b, np.empty(0)])))
+        return calls
+
+    with ThreadPoolExecutor(4) as pool:
+        for calls in pool.map(call, range(4)):
+            for a, b, (first, second) in calls:
+                np.testing.assert_allclose(first, np.sin(a) * b, rtol=1e-14)
+                assert second[0] == b[0] + a[0]
+    assert VirtualProgram(lambda: ca.Function("nothing", [x], []))([np.ones(3)]) == []
+    with pytest.raises(RuntimeError):
+        program([np.ones(2), np.ones(1), np.empty(0)])

@@ -61,7 +61,7 @@ class BoundMemory:
         self.small = sum(inputs) + sum(outputs) <= SMALL
         if self.small:
             self._arguments = np.empty(sum(inputs))
-            self._results = np.split(np.empty(sum(outputs)), np.cumsum(outputs)[:-1])
+            self._results = [np.empty(size) for size in outputs]
             self._buffer, self._evaluate = function.buffer()
             parts = np.split(self._arguments, np.cumsum(inputs)[:-1])
             for tell, arrays in ((self._buffer.set_arg, parts), (self._buffer.set_res, self._results)):

@@ -19,9 +19,7 @@ from vioc.maps.protocol import OneStepMap
 # the states: a larger one would lead to another way of assembling the loop.
 CORRECTIONS, CONTRACTION = 8, 0.5
 ONTO = 1e-8  # corrections below this fraction of the sizes of states are not made
-# Independent velocities do not depend on units: rows and columns of the constraints' Jacobian are divided by
-# their lengths, several times in turn. Constraints are dependent below this ratio of singular values.
-EQUILIBRATIONS, DEPENDENT = 20, 1e-9
+DEPENDENT = 1e-9  # ratio of singular values below which constraints depend on each other
 REGULAR = 1e-12  # regularization where constraints depend on each other, for gradients of length 1
 
 
@@ -154,23 +152,32 @@ def across_constraints(f: OneStepMap, x: np.ndarray) -> dict[str, bool]:
     independent of each other at the state x (nx,). The velocities of this set determine the others.
 
     A variable is constrained if a holonomic constraint depends on it. The component of the momentum along the
-    gradient of the constraint has no effect on the motion.
+    gradient of the constraint has no effect on the motion. Velocities are compared by their kinetic energies,
+    so that the choice does not depend on units. All are chosen if the steps are those of several maps in
+    turn, of which the last one may have fewer constraints.
     """
     constraints = holonomic_constraints(f)
     bound = {state for c in constraints for state in c.states}
     momenta = [f"p.{n}" for n in f.state_names if n in bound and f"p.{n}" in f.state_names]
-    if not momenta:
-        return {}
-    at = [f.state_names.index(n[2:]) for n in momenta]
+    if not momenta or _switches(f):
+        return dict.fromkeys(momenta, True)
+    names = [n[2:] for n in momenta]
+    at = [f.state_names.index(n) for n in names]
     h = ca.vertcat(*(c.value for c in constraints))
     slopes = ca.Function("Dh", [f.symbols.x, f.symbols.parameters], [ca.jacobian(h, f.symbols.x)[:, at]])
-    J = np.array(slopes(x, f.theta))
-    for _ in range(EQUILIBRATIONS):
-        J = J / np.where(J.any(axis=1), np.linalg.norm(J, axis=1), 1.0)[:, None]
-        J = J / np.where(J.any(axis=0), np.linalg.norm(J, axis=0), 1.0)
-    free = null_space(J, rcond=DEPENDENT)
+    J = np.array(slopes(x, f.theta)) * _speeds(f, names)
+    free = null_space(J / np.where(J.any(axis=1), np.linalg.norm(J, axis=1), 1.0)[:, None], rcond=DEPENDENT)
     chosen = qr(free.T, mode="r", pivoting=True)[1][: free.shape[1]]
     return {n: j in chosen for j, n in enumerate(momenta)}
+
+
+def _speeds(f: OneStepMap, names: list[str]) -> np.ndarray:
+    """Return velocities of joint variables that have the same kinetic energy each, up to a common factor."""
+    lagrangian = getattr(_first_map(f), "lagrangian", None)
+    if lagrangian is None:
+        return np.ones(len(names))
+    masses = dict(zip(lagrangian.system.dynamic, lagrangian.mass_scale.tolist(), strict=True))
+    return np.array([masses.get(n, 1.0) for n in names]) ** -0.5
 
 
 def loose_start(
