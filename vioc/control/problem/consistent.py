@@ -172,7 +172,9 @@ def across_constraints(f: OneStepMap, x: np.ndarray) -> dict[str, bool]:
 
 
 def _speeds(f: OneStepMap, names: list[str]) -> np.ndarray:
-    """Return velocities of joint variables that have the same kinetic energy each, up to a common factor."""
+    """Return velocities (n,) of joint variables with equal kinetic energies.
+    They are known up to a common factor.
+    """
     lagrangian = getattr(_first_map(f), "lagrangian", None)
     if lagrangian is None:
         return np.ones(len(names))
