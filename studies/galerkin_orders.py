@@ -144,8 +144,8 @@ def rates(f: Any, run: vioc.Trajectory) -> float:
 
 
 def family(kind: str, count: int, most: int, time: float = 1.0, **options: Any) -> dict[str, float]:
-    """Of `count` random trees or loops of at most so many variables: share that ends, medians of distances,
-    largest error of A.
+    """Share of random trees or loops that ends, medians of distances and the largest error of A.
+    They are `count` mechanisms of at most `most` variables.
     """
     ended, near, midpoint, off, tried, steps = 0, [], [], [], 0, round(time / 0.01)
     for name, system, q0, v0 in mechanisms(4 * count):

@@ -85,7 +85,7 @@ def met_anywhere(*shapes):
 
 @cache
 def meeting(*shapes):
-    """Of two shapes that meet in one point, the function from poses to gap, normal and point."""
+    """Function from the poses of two shapes that meet in one point to gap, normal and point."""
     rows, bodies = anywhere()
     gap, n, point = meet(*(at(s, *b) for s, b in zip(shapes, bodies, strict=True)))
     return ca.Function("met", rows, [gap, ca.vertcat(*n), ca.vertcat(*point)])

@@ -27,7 +27,7 @@ def over_a_plate(kind, bullet):
 
 
 def shot(kind, bullet, speed, aside=0.0):
-    """From 0.3 m above a plate."""
+    """Map of a body over a plate, and its state in a fall from a height of 0.3 m."""
     f = over_a_plate(kind, bullet)
     return f, f.initial_state({"b-z": 0.3, "b-x": aside}, {"b-z": -speed, "b-ry": 3.0})
 

@@ -111,7 +111,7 @@ def test_one_gauss_point_is_the_midpoint_rule_and_two_of_lobatto_are_verlet():
 
 @cache
 def true_end():
-    """Of the damped cart under two inputs, each over half of the time: its start, and where it is then."""
+    """Start and end of the damped cart under two inputs, each over half of the time."""
     start, time = [0.0, 1.0, -0.5], 0.8
     inputs, t = np.array([1.0, -2.0]), np.array([0.0, time / 2, time])
     system = cart(damped=True)

@@ -52,7 +52,7 @@ def test_errors_of_states_have_units():
 
 @cache
 def eigenvalues_of_an_arm():
-    """Where the modes of two links of 1 m and 1 kg are."""
+    """Eigenvalues of the modes of two links of 1 m and 1 kg."""
     f = vioc.MidpointVI(arm(1.0, 1.0), 0.02)
     return np.sort_complex(modes(f, equilibrium(f)).eigenvalues)
 

@@ -250,7 +250,7 @@ OPEN = {
 
 @pytest.fixture(scope="module")
 def undisturbed(disturbed):
-    """Of a task its statement and its optimum on the map without constants, found once."""
+    """Statement of a task and its optimum on the map without constants, found once."""
     _, (f, cost, x0), _ = disturbed
 
     @cache
@@ -522,7 +522,7 @@ def loaded_task():
 
 @cache
 def lightest():
-    """What DMOC finds of the cart whose load is free."""
+    """Optimum by DMOC of the cart whose load is free."""
     cost, how = loaded_task()
     return optimize(loaded(), cost, method="dmoc", **how)
 
