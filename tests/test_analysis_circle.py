@@ -11,7 +11,7 @@ from vioc.cli import main
 from vioc.control import equilibrium, floquet, modes
 
 # inside: verdicts on matrices by themselves, of which only those on maps are public
-from vioc.control.analysis.circle import sides, verdict
+from vioc.control.linear.circle import sides, verdict
 
 RNG = np.random.default_rng(3)
 

@@ -19,7 +19,7 @@ from vioc.control import (
 from vioc.control.analysis import gramian_factor, hautus_margins, staircase, undetectable_modes
 
 # inside: what is reached along given matrices; the public functions take a map's trajectory
-from vioc.control.analysis.rank import reached
+from vioc.control.linear.rank import reached
 from vioc.errors import OptimizationError
 
 

@@ -22,10 +22,10 @@ from vioc import (
 )
 from vioc.components import DryFriction
 from vioc.control import LinearMPC, Measurement, dlqr, equilibrium, kalman, observability
+from vioc.control.feedback import ExtendedKalmanFilter, MovingHorizon
 
 # inside: the modes of a pair of matrices that a message names, by themselves
-from vioc.control.analysis.rank import stuck_modes, unreached_modes
-from vioc.control.feedback import ExtendedKalmanFilter, MovingHorizon
+from vioc.control.linear.rank import stuck_modes, unreached_modes
 from vioc.errors import ModelError, OptimizationError
 
 WEIGHTS = {"ankle": 10.0, "v.ankle": 1.0}

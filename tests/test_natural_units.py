@@ -20,10 +20,10 @@ from vioc.control import (
     straight_line,
     unstabilizable_modes,
 )
+from vioc.control.feedback import MovingHorizon
 
 # inside: units in which a matrix is judged are compared, whatever it was given in
-from vioc.control.analysis.circle import natural_units
-from vioc.control.feedback import MovingHorizon
+from vioc.control.linear.circle import natural_units
 from vioc.errors import ConstraintError
 from vioc.identification import Record, design, identify
 

@@ -22,7 +22,8 @@ from vioc.errors import CompileError, ModelError
 
 BACKENDS = ("virtual", "compiled", "auto")
 WAIT = 0.1  # s in the virtual machine before compiling is considered
-SPEED = 1e5  # approximate characters of C that a compiler processes per second
+SPEED = 5e3  # approximate operations of a function that a compiler processes per second
+WRITTEN = 5e4  # the same for writing the C code
 
 
 class Backend:
@@ -144,12 +145,18 @@ class AutoProgram(Program):
         if begun is not None and not begun.lost:
             if begun.over:
                 self._loaded = self._sound(begun.error)
-        elif not self._looked and (self._native.keyed or self._spent > WAIT):
+        elif not self._looked and (self._native.keyed or self._has_run(WRITTEN)):
             self._looked = True
             if Cache().find(self._native.key) is not None:
                 self._loaded = self._load()
-        elif self._spent > WAIT and self._spent > len(self._native.source) / SPEED:
+        elif self._has_run(SPEED):
             self._compilation = Compilation(self._native.load)
+
+    def _has_run(self, speed: float) -> bool:
+        """Return True if the function has run for long enough to be compiled.
+        That is as long as its operations take at `speed`, in operations per second.
+        """
+        return self._spent > WAIT and self._spent > self._virtual.operations / speed
 
     def _load(self) -> bool:
         try:

@@ -101,6 +101,14 @@ class VirtualProgram(Program):
         return self._function
 
     @cached_property
+    def operations(self) -> int:
+        """Number of operations of the function and of all functions in it.
+        Functions that are called several times count once, as in generated C.
+        """
+        parts = [self.function, *self.function.find_functions()]
+        return sum(f.n_instructions() for f in parts if f.is_a("SXFunction") or f.is_a("MXFunction"))
+
+    @cached_property
     def sizes_out(self) -> list[int]:
         return [r * c for r, c in self.shapes_out]
 

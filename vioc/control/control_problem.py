@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vioc.checks import as_count, as_value, finite
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import straight_line
-from vioc.control.dmoc.problem import solve
-from vioc.control.dmoc.sensitivity import Sensitivity
 from vioc.control.problem.limits import as_constraints, finer, finer_bounds
 from vioc.control.problem.result import Iteration, Result
 from vioc.control.problem.sizes import Sizes
@@ -26,6 +24,9 @@ from vioc.control.shooting.stages import Stages
 from vioc.errors import ModelError, OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.steps import same_steps
+
+if TYPE_CHECKING:
+    from vioc.control.dmoc.sensitivity import Sensitivity
 
 LINE = "begun from a line between the ends"
 APPROACHES = 10  # Gauss-Newton steps towards a last state with the least terminal cost
@@ -244,6 +245,8 @@ class Problem(ShootingProblem):
 
         This is `Result.sensitivity`. DMOC continues from the result and computes them.
         """
+        from vioc.control.dmoc.problem import solve  # here, as in `by_equations`
+
         own = {name: value for name, value in self._open.items() if value is not None}
         lengths, run = self.lengths, result.trajectory
         if own.pop("parameters", None):
@@ -268,6 +271,9 @@ def by_equations(f: OneStepMap, cost: Cost, guess: Any, **stated: Any) -> Result
     `dmoc.solve` does this. The equations hold only at the end of that search, so states without a step do
     not stop it.
     """
+    # here, since the sparse matrices of SciPy that DMOC needs are slow to import
+    from vioc.control.dmoc.problem import solve
+
     try:
         found = solve(f, cost, guess, raise_on_failure=False, **stated)
     except (ValueError, ModelError, OptimizationError, StepError):

@@ -20,8 +20,6 @@ from vioc.control.descent.guess import guess_lengths, on_steps
 from vioc.control.descent.line_search import DIRECTIONS
 from vioc.control.descent.symbolic.stage import SMALL
 from vioc.control.descent.symbolic.stage_programs import StagePrograms
-from vioc.control.dmoc.problem import solve
-from vioc.control.dmoc.solution import SAME
 from vioc.control.problem.limits import PathConstraint, as_constraints
 from vioc.control.problem.result import Iteration, Result, finished, off_branch
 from vioc.control.problem.sizes import Sizes
@@ -245,6 +243,10 @@ def _projected(
 
 def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> Result:
     """Solve a problem by DMOC, then roll out the solution's inputs under feedback."""
+    # here, since the sparse matrices of SciPy that DMOC needs are slow to import
+    from vioc.control.dmoc.problem import solve
+    from vioc.control.dmoc.solution import SAME
+
     h, run = stated.lengths, trajectory_of(guess)
     timed = "duration" in options and isinstance(run, Trajectory)  # the guess gives the duration
     samples = run if timed else stated.curve(x0, guess)

@@ -14,7 +14,9 @@ from vioc.control.analysis.gramians import (
 )
 from vioc.control.analysis.lyapunov import LyapunovLevel, lyapunov_level
 from vioc.control.analysis.modes import Mode, Modes, floquet, modes
-from vioc.control.analysis.rank import (
+from vioc.control.analysis.structure import Direction, Structure, controllability, observability
+from vioc.control.analysis.tube import Tube, verified_level, verified_tube
+from vioc.control.linear.rank import (
     Subspace,
     controllability_matrix,
     controllability_rank,
@@ -25,8 +27,6 @@ from vioc.control.analysis.rank import (
     undetectable_modes,
     unstabilizable_modes,
 )
-from vioc.control.analysis.structure import Direction, Structure, controllability, observability
-from vioc.control.analysis.tube import Tube, verified_level, verified_tube
 
 __all__ = [
     "Accessibility",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vioc.checks import as_count, as_floats, check_array
-from vioc.control.analysis.rank import compressed, input_pair, output_pair
+from vioc.control.linear.rank import compressed, input_pair, output_pair
 from vioc.errors import OptimizationError
 
 Matrices = Sequence[np.ndarray] | np.ndarray

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import matrix_balance, qr
 
 from vioc.checks import check_array
-from vioc.control.analysis.circle import KNOWN, natural_units, sides, verdict
+from vioc.control.linear.circle import KNOWN, natural_units, sides, verdict
 from vioc.control.linear.linear_system import LinearSystem, check_closed, linear_system
 from vioc.drawing import plots
 from vioc.maps.protocol import OneStepMap

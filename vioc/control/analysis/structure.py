@@ -17,8 +17,8 @@ from scipy.linalg import null_space, orth
 from vioc.checks import as_count, as_names, check_array, few
 from vioc.control.analysis.ellipses import boundary, semi_axes
 from vioc.control.analysis.gramians import Steering, gramian_factor, reversed_pair, steer
-from vioc.control.analysis.rank import TOLERANCE, Subspace, eliminated, reached, staircase
 from vioc.control.linear.linear_system import LinearSystem, linear_system, sizes
+from vioc.control.linear.rank import TOLERANCE, Subspace, eliminated, reached, staircase
 from vioc.control.linear.weights import weight_matrix
 from vioc.drawing import plots
 from vioc.maps.protocol import OneStepMap

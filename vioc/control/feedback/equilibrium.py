@@ -13,11 +13,11 @@ import numpy as np
 
 from vioc.checks import as_names, as_positive, as_value, without_noise
 from vioc.compile.evaluate import Evaluator
-from vioc.control.analysis.circle import natural_units
 from vioc.control.analysis.modes import Modes, modes
 from vioc.control.control_problem import by_equations
 from vioc.control.costs.cost import Cost
 from vioc.control.linear.about import states_at_rest
+from vioc.control.linear.circle import natural_units
 from vioc.control.linear.manifold import constraint_expressions
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status

@@ -16,8 +16,6 @@ from typing import Any
 
 import casadi as ca
 import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 
 from vioc.checks import as_floats, check_array
 from vioc.compile.evaluate import Evaluator
@@ -316,10 +314,11 @@ def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]
     A group is a pair (rows, states). Separate groups yield a basis that mixes only states that a condition
     mixes: states without a condition remain coordinates, configurations and momenta remain separate.
     """
-    i, j = pattern.get_triplet()
-    m = pattern.size1()
-    graph = coo_matrix((np.ones(len(i)), (i, m + np.array(j, int))), (m + n, m + n))
-    labels = connected_components(graph, directed=False)[1]
+    m, one = pattern.size1(), ca.Sparsity.diag
+    graph = ca.vertcat(ca.horzcat(one(m), pattern), ca.horzcat(pattern.T, one(n)))
+    count, nodes, ends = graph.scc()
+    labels = np.empty(m + n, int)
+    labels[nodes] = np.repeat(np.arange(count), np.diff(ends))
     states = labels[m:]
     order = list(dict.fromkeys(states))
     return [(np.flatnonzero(labels[:m] == g), np.flatnonzero(states == g)) for g in order]

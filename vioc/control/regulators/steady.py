@@ -13,8 +13,8 @@ import numpy as np
 from scipy.linalg import null_space
 
 from vioc.checks import as_names
-from vioc.control.analysis.circle import natural_units, sides
-from vioc.control.analysis.rank import UNSETTLED, eliminated, stuck_modes, unreached_modes
+from vioc.control.linear.circle import natural_units, sides
+from vioc.control.linear.rank import UNSETTLED, eliminated, stuck_modes, unreached_modes
 from vioc.control.linear.weights import named_jacobians
 from vioc.control.regulators.riccati import steady_riccati
 from vioc.errors import OptimizationError

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import qr, schur
 
 from vioc.checks import as_floats
-from vioc.control.analysis.circle import natural_units
+from vioc.control.linear.circle import natural_units
 
 TOLERANCE = 1e-9  # relative singular values below it count as zero
 LONGEST = 10  # doublings of the step in the staircase: up to 1024 steps
