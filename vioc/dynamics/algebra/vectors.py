@@ -26,7 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def inlined(function: Function) -> Function:
     """Decorate a Python function on tuples of scalars, so that CasADi traces it once and then inlines it.
 
-    An operation on SX takes 40 us from Python and 0.1 us in CasADi. The function is therefore traced once for
+    An operation on SX takes 5 us from Python and 0.1 us in CasADi. The function is therefore traced once for
     each shape of its arguments and then called as a CasADi function, which drops products with
     exact zeros as well. Arguments without symbols are passed to the function itself.
     """
@@ -95,20 +95,38 @@ def is_zero(a: Any) -> bool:
     return a.is_zero() if isinstance(a, ca.SX) else a == 0.0
 
 
+# The operators of SX look for types to convert to, which takes 18 us; `SX.binary` takes 3 us.
+_binary, _SX = ca.SX.binary, ca.SX
+
+
 def times(a: Any, b: Any) -> Any:
-    return 0.0 if is_zero(a) or is_zero(b) else a * b
+    symbolic = a.__class__ is _SX
+    if a.is_zero() if symbolic else a == 0.0:
+        return 0.0
+    if b.__class__ is _SX:
+        return 0.0 if b.is_zero() else _binary(ca.OP_MUL, a, b)
+    if b == 0.0:
+        return 0.0
+    return _binary(ca.OP_MUL, a, b) if symbolic else a * b
 
 
 def plus(a: Any, b: Any) -> Any:
-    if is_zero(a):
+    symbolic = a.__class__ is _SX
+    if a.is_zero() if symbolic else a == 0.0:
         return b
-    return a if is_zero(b) else a + b
+    if b.__class__ is _SX:
+        return a if b.is_zero() else _binary(ca.OP_ADD, a, b)
+    if b == 0.0:
+        return a
+    return _binary(ca.OP_ADD, a, b) if symbolic else a + b
 
 
 def minus(a: Any, b: Any) -> Any:
     if is_zero(b):
         return a
-    return -b if is_zero(a) else a - b
+    if is_zero(a):
+        return -b
+    return _binary(ca.OP_SUB, a, b) if a.__class__ is _SX or b.__class__ is _SX else a - b
 
 
 def add(a: Vector, b: Vector) -> Vector:
