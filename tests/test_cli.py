@@ -66,6 +66,17 @@ print([m for m in sys.modules if "integrators" in m])
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == 3 * "[]\n"
 
 
+def test_optimizing_brings_no_sparse_matrices_and_no_analysis():
+    """SciPy's sparse matrices are those of DMOC; importing them takes a tenth of a second."""
+    late = ("scipy.sparse", "scipy.spatial", "scipy.optimize", "scipy.stats", "vioc.control.analysis")
+    code = f"""
+import sys
+from vioc.control import Problem, optimize, quadratic
+print([m for m in {late} if m in sys.modules])
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
 @pytest.mark.parametrize("package", ["vioc", "vioc.control"])
 def test_public_names_are_imported_when_they_are_used(package):
     """The modules that type checkers read are those that names are imported from."""

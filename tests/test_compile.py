@@ -422,6 +422,20 @@ def test_auto_compiles_what_has_run_long_enough(cache):
 
 
 @compiler
+def test_auto_writes_no_c_for_a_function_that_has_run_for_less_time(cache):
+    """Writing takes a tenth of compiling; a long function was written after a tenth of a second of use."""
+    x = ca.SX.sym("x")
+    long = ca.Function("long", [x], [sum(ca.sin(k * x) for k in range(1, 20_000))])
+    program = AutoProgram(lambda: long, NativeProgram(lambda: long, "long"))
+    program._spent = 0.5
+    program([np.ones(1)])
+    assert "source" not in vars(program._native)
+    program._spent = 5.0  # long enough to look for a library, not to compile one
+    program([np.ones(1)])
+    assert "source" in vars(program._native) and program._compilation is None
+
+
+@compiler
 def test_rollouts_under_auto_go_on_while_a_slow_compiler_runs(cache, compiler_of, tmp_path):
     """They are the same bits before, meanwhile and afterwards."""
     (tmp_path / "wait").touch()

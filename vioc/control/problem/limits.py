@@ -32,9 +32,9 @@ class PathConstraint:
     name : str
         Name in reports and of multipliers.
     expression : casadi.SX
-        Scalar or column in ``f.symbols`` (and `references`); at an end it contains states alone. An
-        expression with inputs, multipliers or the step length belongs to a step (N samples), else to a state
-        (N+1).
+        Scalar or column in ``f.symbols`` and the symbols of `references`. At an end of the motion it may
+        contain states only. It has values at N samples (steps) if it contains inputs, multipliers or the step
+        length, else at N+1 samples (states).
     lower, upper : float or array over the samples
         Limits; equal ones make an equation.
     where : {"path", "start", "end"}
@@ -130,8 +130,8 @@ class PathConstraint:
 
 def finer(values: Any, steps: int, factor: int) -> Any:
     """Resample data over time for `factor` times as many steps.
-    Values of N steps are repeated, values at N+1 samples are interpolated; anything else is returned
-    unchanged.
+    Values of N steps are repeated, and values at N+1 samples are interpolated linearly. Any other data are
+    returned unchanged.
     """
     array = None if values is None else np.asarray(values, float)
     if array is None or array.ndim == 0 or len(array) not in (steps, steps + 1):
@@ -176,8 +176,9 @@ def end_condition(
 ) -> PathConstraint:
     """Convert a value or range of a quantity at the start or end to a constraint.
 
-    If all three components of an orientation are values `among` the conditions, it is the rotation from the
-    target orientation: this is smooth also at half a turn, where rotation vectors jump.
+    If the dict `among` has values of all three components of an orientation, the rotation from the target
+    orientation is constrained to 0 instead. This rotation is smooth also at half a turn, where rotation
+    vectors jump.
     """
     turned = turn(f, name, among)
     value, expression = (value, f.quantity(name)) if turned is None else (0.0, turned)
@@ -192,9 +193,10 @@ def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
     """Return the conditions on the first or last state, by full names of quantities.
     The user's `value` is a state, a dict of conditions, or None.
 
-    At the end, momenta of constrained variables are replaced by velocities: momentum across constraints moves
-    nothing and depends on the impulses of the last step. The velocities are as many as the constraints leave
-    independent, since further conditions would depend on these and make the equations of an optimum singular.
+    For a given last state, velocities replace the momenta of constrained variables. The component of a
+    momentum along the gradient of a constraint does not affect the motion and depends on the impulses of the
+    last step. Only velocities that the constraints leave independent are included: conditions on the others
+    would be redundant and make the equations of an optimum singular.
     """
     if value is None:
         return {}
@@ -217,13 +219,17 @@ def duration_limits(value: Any) -> tuple[float, float]:
     low, high = limits(value, 1, "duration", number="equal")
     if not (low[0] > 0 and np.isfinite(low[0])):
         raise ValueError(f"duration: expected a time > 0, or a pair of limits > 0, got {value!r}")
-    return float(low[0]), float(high[0])
+    shortest, longest = float(low[0]), float(high[0])
+    if not 0 < shortest * shortest < np.inf:  # integrators divide by squares of step lengths
+        raise ValueError(f"duration: expected times whose squares are numbers > 0, got {value!r}")
+    return shortest, longest
 
 
 def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
-    """Return the prescribed difference between end and start of each periodic state.
-    The keys are the indices of these states. `periodic` is True for all states, or
-    names, or differences by name.
+    """Return the prescribed differences, end minus start, of periodic states.
+
+    The keys are the indices of these states. `periodic` is True for all states, or names, or differences by
+    name.
     """
     names = f.state_names
     if periodic is None or periodic is False:

@@ -7,6 +7,7 @@ order makes no fill-in on a tree. A zero pivot gives inf or NaN in the result, f
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -48,16 +49,29 @@ class SparseLU:
 
     def solve(self, b: list[Any]) -> list[Any]:
         """Solve A x = b with the factorized matrix A."""
-        n, x = self.n, assembled([[e] for e in b])
-        for k in reversed(range(1, n)):
-            x = ca.vertcat(x[:k, 0] - self.over[k] * x[k], x[k:, 0])
-        done = []
-        rows = ca.vertcat(*(ca.horzcat(row, ca.SX(1, n - 1 - k)) for k, row in enumerate(self.left)))
-        for k in range(n):
-            first = x[0]
-            done.append(0.0 if first.is_zero() else first / rows[k, k])
-            x = x[1:, 0] - rows[k + 1 :, k] * done[-1]
-        return done
+        columns, rows = self._nonzeros
+        x: list[Any] = list(b)
+        for k in reversed(range(1, self.n)):
+            for i, entry in columns[k]:
+                x[i] = vec.minus(x[i], vec.times(entry, x[k]))
+        for k, row in enumerate(rows):
+            pivot = 0.0  # where it is no structural nonzero
+            for j, entry in row:
+                if j == k:
+                    pivot = entry
+                else:
+                    x[k] = vec.minus(x[k], vec.times(entry, x[j]))
+            x[k] = 0.0 if vec.is_zero(x[k]) else ca.SX.binary(ca.OP_DIV, x[k], pivot)
+        return x
+
+    @cached_property
+    def _nonzeros(self) -> tuple[list[list[tuple[int, ca.SX]]], list[list[tuple[int, ca.SX]]]]:
+        """Structural nonzeros with their indices, by columns above the pivots and by rows up to the diagonal."""
+
+        def of(part: ca.SX, axis: int) -> list[tuple[int, ca.SX]]:
+            return list(zip(part.sparsity().get_triplet()[axis], part.nonzeros(), strict=True))
+
+        return [of(column, 0) for column in self.over], [of(row, 1) for row in self.left]
 
     # The factors pass between CasADi functions as one vector.
 
