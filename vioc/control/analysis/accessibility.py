@@ -74,8 +74,8 @@ class Accessibility:
         The best theta; f0 has the weight 1/theta.
     brackets : tuple of Bracket
     closed : bool
-        True if the longest brackets add nothing, here and at `NEAR` points nearby; then no higher degree adds
-        anything (Frobenius).
+        True if the longest brackets do not increase the rank at the point and at `NEAR` points nearby.
+        Brackets of higher degree then do not increase the rank either (Frobenius).
     held : int
         Number of directions of the state in which constraints prevent motion.
     """
@@ -183,10 +183,11 @@ def accessibility(
 
     Notes
     -----
-    The brackets are exact expressions; ranks are decided at the given point. If the longest brackets add
-    nothing, and the rank is the same at nearby points, the brackets are closed (Frobenius): motions stay on a
-    leaf of that dimension. Closed brackets prove conserved quantities; otherwise `degree` may be too low.
-    Constraints are conserved quantities, too; with `held`, all results refer to the manifold where it is 0.
+    The brackets are exact expressions; ranks are decided at the given point. If the longest brackets do not
+    increase the rank, and the rank is the same at nearby points, the brackets are closed (Frobenius): motions
+    stay on a leaf (submanifold) whose dimension is the rank. If brackets of deficient rank are closed,
+    quantities are conserved; otherwise `degree` may be too low. Constraints are conserved quantities, too;
+    with `held`, all results refer to the manifold where it is 0.
     """
     held = getattr(rates, "held", None)
     n, fields = _fields(getattr(rates, "rates", rates))
@@ -218,10 +219,9 @@ def accessibility(
 
 def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]:
     """Return a point near x at which the constraint functions `held` are 0.
-    The rank of their Jacobian at this point is returned, too.
+    The rank of their Jacobian at this point is returned, too; it is -1 if no point is found.
 
-    Elsewhere brackets include the constraints' drift.
-    The rank is -1 if no point is found.
+    At other points, the brackets would include a drift of the constraints.
     """
     if held is None:
         return x, 0
@@ -331,11 +331,11 @@ def _obstructions(
     brackets: list[Bracket], n: int, theta: float, tolerance: float, size: float, rank: int
 ) -> tuple[str, ...]:
     """Return the names of Lie brackets that may obstruct local controllability.
-    The criterion is Sussmann's theorem.
+    The criterion is Sussmann's theorem: a bad bracket is an obstruction if its symmetrized value is not in
+    the span of the brackets of lower weighted degree.
 
-    They are bad brackets that are not neutralized: their symmetrized values are not in the span of the
-    brackets of lower weighted degree. Bad brackets longer than `brackets` are included, unless brackets of
-    lower weighted degree have full rank.
+    Bad brackets that are longer than `brackets` count as obstructions, unless brackets of lower weighted
+    degree have full rank.
     """
 
     def weighted(b: Bracket) -> float:

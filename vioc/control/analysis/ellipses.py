@@ -30,7 +30,8 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
     ModelError
         If a name is unknown.
     ValueError
-        If the two names are the same, or the ellipse is unbounded because a part of them is unobservable.
+        If the two names are the same, or the ellipse is unbounded because an unobservable direction changes
+        one of the two states.
     """
     s = structure
     first, second = (meaning(name, s.names, "ellipse") for name in (first, second))
@@ -50,17 +51,16 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
 
 def sight_factor(basis: np.ndarray, factor: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Return a square-root factor M of the inverse of an observability Gramian.
-    M M' is this inverse in the observable directions, which the columns of `seen` span, and 0 in all other
-    directions. `factor` is a square-root factor of the Gramian.
+    M M' is this inverse in the observable directions, and 0 in all other directions.
 
-    M is (ndx, rank), and M M' is the covariance of the estimation error. The observable errors M w, |w| <= 1,
-    have at most unit output energy; unobservable errors may be added.
+    M is (ndx, rank), and M M' is the covariance of the estimation error. The observable errors M w with |w|
+    <= 1 have at most unit output energy; unobservable errors may be added to them.
 
     Parameters
     ----------
     basis : (ndx, r)
     factor : (r, c)
-        Factor of the Gramian.
+        Square-root factor of the Gramian.
     seen : (r, rank)
         Orthonormal basis of the observable directions.
     """

@@ -51,7 +51,7 @@ class FrequencyResponse:
         """Return the frequency response of the linear system z+ = A z + B v, y = C z.
         z is the state, v the input, y the output, and dt the step length in s.
 
-        dt is the step length, s. `frequencies` are those of `frequency_response`.
+        `frequencies` are as in `frequency_response`.
 
         Raises
         ------

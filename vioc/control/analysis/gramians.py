@@ -86,7 +86,7 @@ def observability_gramian(A: Any, C: Any, steps: int | None = None) -> np.ndarra
 def gramian_factor(A: Matrices, B: Matrices) -> np.ndarray:
     """Return a square-root factor L of the controllability Gramian W = L L'.
 
-    QR decompositions along the N steps yield it without W.
+    It is computed by QR decompositions along the N steps, without the matrix W.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def reversed_pair(A: Matrices, C: Matrices) -> tuple[list[np.ndarray], list[np.n
     """Return the dual system in reversed time of a system (A, C).
     The controllability Gramian of the result is the observability Gramian of (A, C).
 
-    N matrices A and N + 1 matrices C yield N + 1 steps, the first of which has no predecessor.
+    N matrices A and N + 1 matrices C yield a dual system of N + 1 steps; the matrix A of its first step is 0.
     """
     first = np.zeros((C[-1].shape[1], C[-1].shape[1]))
     return [first, *(a.T for a in reversed(list(A)))], [c.T for c in reversed(list(C))]

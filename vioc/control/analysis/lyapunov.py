@@ -183,9 +183,8 @@ class _Decrease:
 
     def increases(self, w: np.ndarray) -> bool:
         """Return True if the Lyapunov function V = |w|^2 does not decrease in a step.
-        The step begins at the scaled deviation w of the state.
-
-        The step begins at the error z = L^-T w of the state. Return True also if the step fails.
+        The step begins at the error z = L^-T w of the state, with P = L L'. If the step fails, return True,
+        too.
         """
         z = self.inverse @ w
         try:
@@ -201,8 +200,9 @@ class _Decrease:
         """Return the smallest |w| in a given direction at which V does not decrease.
         V is the Lyapunov function of the closed loop, and w the scaled deviation of the state with V = |w|^2.
 
-        The result has a relative accuracy of 1e-4, and is inf if it exceeds `far`. Radii of a geometric
-        sequence are tried, then bisected: a violation between two of them can be missed.
+        The result has a relative accuracy of 1e-4, and is inf if it exceeds `far`. Increasing radii of a
+        geometric sequence are tried, then the interval is bisected. A violation between two of these radii
+        can be missed.
         """
         low, high = far * 1e-4, far * 1e-4
         while not self.increases(high * direction):

@@ -83,10 +83,11 @@ class Modes:
         ``"unstable"``, ``"asymptotically stable"``, or ``"marginal"``: eigenvalues are on the unit circle, or
         so near that rounding hides the side, as for multiple ones; the linearization does not decide.
     stays : tuple of str
-        Errors that remain constant, one for each direction with A dx = dx: no force restores them.
+        Names of errors that remain constant, since no force restores them: one name for each independent
+        direction with A dx = dx.
     drifts : int
-        Number of constant rates with which such errors grow in proportion to time. An error and its rate
-        have a double eigenvalue 1, as free bodies and joints do.
+        Number of directions in which such errors grow in proportion to time, at a constant rate. Such an
+        error and its rate have a double eigenvalue 1, as in free bodies and free joints.
     """
 
     modes: tuple[Mode, ...] = field(repr=False)

@@ -111,8 +111,8 @@ class Structure:
         strongly a deviation in this direction appears in the outputs.
 
         The threshold is `ROUNDING` times the largest gain. The number is below `rank` if the horizon is short
-        for slow motions, or if rounding was counted as motion: rounding of A and B is removed
-        (`without_rounding`), rounding of the states of the linearization is not.
+        for slow motions, or if the rank counts rounding errors as motion. Rounding errors of A and B are
+        removed (`without_rounding`), but those of the states of the linearization are not.
         """
         gains = np.array([d.gain for d in self._directions])
         return int(np.count_nonzero(gains > ROUNDING * gains.max(initial=0.0)))
@@ -138,8 +138,9 @@ class Structure:
         """Return combinations of state deviations that are uncontrollable or unobservable.
         Each dict has the coefficients of one combination by name. The combinations are linearly independent.
 
-        Each has few names and a largest weight of 1, in units of `scales`. For controllability they are sums
-        that no input changes, for observability directions that outputs do not show.
+        Each dict has few names and a largest coefficient of 1, in units of `scales`. For controllability, a
+        combination is a weighted sum that no input changes; for observability, a direction that outputs do
+        not show.
         """
         Q, N = self._scaled
         if not N.shape[1]:
@@ -214,9 +215,7 @@ class Structure:
 
     def energy(self, target: Mapping[str, float] | Any) -> float:
         """Return the least energy of input changes that move the final state by `target`.
-        The energy is the sum of u'Ru over all steps.
-
-        The inputs are those of `steer`.
+        The energy is the sum of u'Ru over all steps; `steer` returns these input changes u.
         """
         return self.steer(target).energy
 
@@ -227,8 +226,8 @@ class Structure:
         The ellipse contains the state deviations that inputs with an energy up to `level` can produce. For
         observability, it contains the deviations whose outputs have an energy up to `level`.
 
-        The result is in SI units. Raises ValueError if a part of the two deviations is unobservable.
-        Other deviations are free, or 0 in a `section`.
+        The result is in SI units. Other deviations are free, or 0 if `section` is True. Raises ValueError if
+        an unobservable direction changes one of the two states.
         """
         return boundary(semi_axes(self, first, second, section) * np.sqrt(level), points)
 
@@ -242,10 +241,11 @@ class Structure:
     @property
     def _scaled(self) -> tuple[np.ndarray, np.ndarray]:
         """Orthonormal bases of all state deviations, and of the uncontrollable deviations.
-        For observability, the second basis is that of the unobservable deviations.
+        For observability, the second basis is that of the unobservable deviations. Deviations are in units of
+        `scales`.
 
-        Deviations are in units of `scales`. The first matrix Q (ndx, r) is the basis; the columns of the
-        second, N (r, lost), are the uncontrollable or unobservable directions in it.
+        The columns of the first matrix Q (ndx, r) are the first basis. The columns of the second matrix N (r,
+        lost) are the coordinates of the second basis in the first one.
         """
         Q = orth(self.basis / self.scales[:, None], rcond=1e-13)
         if self.what == "controllable":

@@ -142,9 +142,10 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
     It contains the states with z'Pz <= level, where z is the deviation of the state from the equilibrium. The
     function computes P from the linearized closed loop.
 
-    Without a disturbance all motions in it converge to the equilibrium. P solves (F/g)'P(F/g) + Q + K'RK = P,
-    so it contracts by at least the factor g per step. P is not the cost-to-go, which hardly decreases in its
-    slowest direction.
+    Without a disturbance all motions in the ellipsoid converge to the equilibrium. P solves (F/g)'P(F/g) + Q
+    + K'RK = P with the matrix F of the linearized closed loop. In each linearized step the root of z'P z
+    therefore decreases at least by the factor g < 1. P is not the cost-to-go, which hardly decreases in the
+    slowest direction of the loop.
 
     Parameters
     ----------
@@ -153,7 +154,7 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
     disturbance, cells
         As in `verified_tube`.
     share : float
-        g lies this fraction of the way from the magnitude of the largest pole to 1.
+        g = r + share (1 - r), with the magnitude r of the largest pole.
 
     Returns
     -------
@@ -200,7 +201,8 @@ def _roots(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return transformations to coordinates in which given ellipsoids are balls.
     The ellipsoids are {z'Pz <= c}, with one matrix P for each sample.
 
-    Returns T (N+1, n, n) with z = T w, z'Pz = |w|^2, and factors (N+1,) near 1 that bound its rounding error.
+    The results are matrices T (N+1, n, n) with z = T w and z'Pz = |w|^2, and factors (N+1,) near 1 that bound
+    the rounding errors of T.
     """
     try:
         T = np.linalg.inv(np.swapaxes(np.linalg.cholesky(P), -1, -2))
@@ -224,7 +226,8 @@ class _Steps:
     """Bounds on the state deviation of a closed loop after each of several steps.
     Before each step, the deviation is in a ball of given radius, in scaled coordinates.
 
-    The steps z -> z+ begin at c points: z = T w, z+ = T+ w+, |w| <= radius.
+    There are c steps z -> z+. The scaled coordinates are w before a step and w+ after it, with z = T w, z+ =
+    T+ w+ and |w| <= radius.
 
     Parameters
     ----------
@@ -270,9 +273,7 @@ class _Steps:
     def after(self, k: int, r: float, curved: float) -> float:
         """Return a bound on the norm of the scaled state deviation after step k.
         Before the step, this norm is at most r. `curved` is a bound on the second derivatives of the step,
-        which the method `curvature` returns.
-
-        It bounds |w+| for |w| <= r; inf without a bound.
+        which the method `curvature` returns. The result is inf if there is no bound.
         """
         if not (r < LARGEST and curved < LARGEST):
             return np.inf
@@ -280,9 +281,9 @@ class _Steps:
 
     def curvature(self, radii: np.ndarray) -> np.ndarray:
         """Return bounds on the second derivatives of the steps, one for each step.
-        The state deviations are in balls with the given radii.
+        The scaled deviations w before the steps are in balls |w| <= radii (c,).
 
-        They are bounds (c,) on the norms of w -> D2(w+)[w, w] over |w| <= radii (c,), inf if there is none.
+        The bounds (c,) are on the norms of the quadratic forms w -> D2(w+)[w, w]; inf if there is no bound.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             return self._curvature(radii)

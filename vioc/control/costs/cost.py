@@ -48,13 +48,13 @@ class Expansion:
     Attributes
     ----------
     first, second : (N, q), (N, q, q)
-        Gradients and Hessians of the steps by z = (error of x, u), q = |z|, with step weights w_k. They
-        include first derivatives of the multipliers; ``second_order_trajectory(zeta=zeta)`` has the second
-        derivatives.
+        Gradients and Hessians of the steps with respect to z = (error of x, u) of q entries, times the step
+        weights w_k. They include first derivatives of the map's multipliers; the terms with second
+        derivatives are those of ``second_order_trajectory(zeta=zeta)``.
     end, end_second : (ndx,), (ndx, ndx)
         Gradient and Hessian of the terminal cost.
     zeta : (N, nm) or None
-        Derivative of the cost by the multipliers; None if the cost does not use them.
+        Derivative of the cost with respect to the multipliers; None if the cost does not use them.
     weights : (N,)
         Step weights w_k.
     slopes : pair of Slopes or None
@@ -144,8 +144,8 @@ class Cost:
         Functions of (x, u, multipliers, parameters, dt, reference), for one point or rows of points; without
         step weights.
     running_derivatives, terminal_derivatives : Evaluator
-        Gradient and Hessian of the running cost by (error of x, u, multipliers), of the terminal cost by the
-        error of x.
+        Gradient and Hessian of the running cost with respect to (error of x, u, multipliers), and of the
+        terminal cost with respect to the error of x.
     uses_multipliers : bool
         True if the running cost depends on the multipliers.
 
@@ -235,19 +235,19 @@ class Cost:
 
     def running_at(self, *args: Any) -> ca.SX:
         """Return the running cost of a step as an expression of CasADi symbols `args`.
-        The symbols stand for state, input, multipliers, parameters, step length and references. The cost is
-        not multiplied by the step length, even if it is a cost per second.
 
-        The symbols are (x, u, multipliers, parameters, dt, reference). With the quantities
-        `Mechanism.implicit` as a further argument, the cost is a function of these too, see `lifts`.
+        The symbols are (x, u, multipliers, parameters, dt, reference), with the step length dt. If the
+        implicit quantities `Mechanism.implicit` are a further argument, the cost is a function of these too,
+        see `lifts`. The cost is not multiplied by the step length, even if it is a cost per second.
         """
         return self._running.at_values(*args)
 
     def running_squares(self, *args: Any) -> Squares:
-        """Return the running cost of a step as an expression of CasADi symbols `args`.
+        """Return the running cost of a step as `Squares`, for CasADi symbols `args`.
+
         The symbols stand for state, input, multipliers, parameters, step length and references. The cost is
-        split into phi(r) and other terms, where phi is a convex function of residuals r, such as a
-        weighted sum of their squares.
+        split into phi(r) and other terms, with a convex function phi of residuals r, e.g. a weighted sum of
+        squares.
         """
         return self._running.at(*args)
 
@@ -268,10 +268,11 @@ class Cost:
         return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
     def terminal_squares(self, *args: Any) -> Squares:
-        """Return the terminal cost as an expression of CasADi symbols `args`.
+        """Return the terminal cost as `Squares`, for CasADi symbols `args`.
+
         The symbols stand for state, input, multipliers, parameters, step length and references. The cost is
-        split into phi(r) and other terms, where phi is a convex function of residuals r, such as a
-        weighted sum of their squares.
+        split into phi(r) and other terms, with a convex function phi of residuals r, e.g. a weighted sum of
+        squares.
         """
         return self._terminal.at(*args)
 
@@ -375,10 +376,10 @@ class Cost:
     ) -> Expansion:
         """Return gradient and Hessian of the cost along a trajectory.
 
-        Derivatives are taken by errors of the state; `lin` is the linearization of the trajectory. With
-        lambda = lambda(x, u), C = D_x lambda and D = D_u lambda, the gradient is l_x + C' l_lambda, l_u + D'
-        l_lambda and the Hessian is T' l'' T with T the derivative of (x, u, lambda) by (x, u). The
-        trajectory's states need not follow from its inputs.
+        Derivatives are taken with respect to errors of the states and inputs; `lin` is the linearization of
+        the trajectory. With lambda = lambda(x, u), C = D_x lambda and D = D_u lambda, the gradient is l_x +
+        C' l_lambda, l_u + D' l_lambda. The Hessian is T' l'' T, where T is the derivative of (x, u, lambda)
+        with respect to (x, u). The trajectory's states need not follow from its inputs.
 
         Parameters
         ----------
@@ -387,7 +388,7 @@ class Cost:
             squares of residuals, plus the Hessian of the remaining cost with its eigenvalues replaced by
             their magnitudes.
         foreseen : pair of arrays
-            Nonlinear residuals rho predicted by `foreseen` for the step that led to this iterate. Their
+            Nonlinear residuals rho that the method `foreseen` predicted for the step to this iterate. Their
             multipliers W rho replace W r in the exact Hessian.
 
         Raises
@@ -440,9 +441,10 @@ class Cost:
         """Predict the nonlinear residuals of the cost after a step of a search.
         The step is the fraction `length` of the search direction dx (of states) and du (of inputs).
 
-        The prediction for a full step is r + J dz, with `slopes` from `expand`. With `before`, the prediction
-        for the iterate, the result is linear between the two in `length`. Returns residuals (N, n) of the
-        running cost and (n,) of the terminal cost, None if there are none.
+        The prediction for a full step is r + J dz, with the residuals r and their Jacobian J in `slopes`, a
+        result of `expand`. If `before`, the prediction for the present iterate, is given, the result is
+        interpolated linearly between both. Return residuals (N, n) of the running cost and (n,) of the
+        terminal cost, None if there are none.
         """
         along, end = slopes
         path = None if along is None else along.foreseen(_with_multipliers(lin, dx, du)[0])
@@ -452,11 +454,11 @@ class Cost:
 
     def unforeseen(self, slopes: Bending, foreseen: Foreseen, trajectory: Trajectory) -> float:
         """Return the cost 1/2 e'We of the errors e of predicted residuals.
-        An error is the actual value of a nonlinear residual of the cost minus its linear prediction. W is the
-        weight matrix of the residuals.
 
-        It is the sum of w 1/2 (r - rho)'W (r - rho) over nonlinear residuals r and their predictions rho, the
-        argument `foreseen`. `slopes` supplies W, which does not depend on the state.
+        It is the sum of w 1/2 e'We over all steps and the last state, with the step weight w, or 1 for the
+        last state. The error e = r - rho is the actual value r of the cost's nonlinear residuals minus their
+        prediction rho, the argument `foreseen`. `slopes` contains the weight matrix W, which does not depend
+        on the state.
         """
         of_path, of_end = self._arguments(trajectory)
         total, parts = 0.0, (self._running, self._terminal)
@@ -470,11 +472,11 @@ class Cost:
         self, slopes: Bending, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Return J'We, a correction of the cost's gradient for prediction errors e.
-        e is the actual value of the cost's nonlinear residuals after a step, minus their linear prediction. J
-        is the Jacobian of these residuals, W their weight matrix.
 
-        It is J'W (r1 - r - J dz) with the nonlinear residuals r1 along the trajectory `new` after a step (dx,
-        du). Shapes are (N, ndx + nu) for the stages and (ndx,) for the end; None if all residuals are linear.
+        The error e = r1 - r - J dz is the actual value r1 of the cost's nonlinear residuals along the
+        trajectory `new`, after a step (dx, du), minus their linear prediction. J is the Jacobian of these
+        residuals, and W their weight matrix. Shapes are (N, ndx + nu) for the stages and (ndx,) for the end.
+        Return None if all residuals are linear.
         """
         (a, b), (along, end) = slopes, (self._running.bent, self._terminal.bent)
         if a is None and b is None:
@@ -546,10 +548,9 @@ def checked(f: OneStepMap, cost: Any) -> Cost:
 
 def _with_multipliers(lin: Linearization, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the linearized changes of state, input and constraint multipliers.
-    The first array has a row with these changes for each step. The second array has the Jacobians of the
-    multipliers with respect to state and input.
 
-    The state's change is an error. The Jacobian is [C D].
+    The first array has a row with these changes for each step; that of the state is an error. The second
+    array has the Jacobians [C D] of the multipliers with respect to state and input.
     """
     T = np.concatenate([lin.C, lin.D], axis=2)
     dz = np.concatenate([dx[:-1], du], axis=1)

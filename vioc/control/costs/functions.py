@@ -81,7 +81,7 @@ def _by_columns(
 ) -> ca.Function:
     """Return a function that computes a gradient, and the Hessian column by column.
 
-    `along` is the Hessian by (error, used) times the direction d.
+    `along` is the product of the Hessian and a direction d of the variables (error of the state, `used`).
     """
     first = ca.Function("first", args, [ca.densify(gradient)])
     column = ca.Function("column", [*args, d], [ca.densify(along)])
@@ -101,9 +101,9 @@ class Slopes(NamedTuple):
     ----------
     r : (..., n, 1)
     J : (..., n, q)
-        Derivative of the residuals by (error of the state, others).
+        Derivative of r with respect to the error of the state and, for a running cost, input and multipliers.
     W : (..., n, n)
-        Second derivative of the cost by the residuals.
+        Second derivative of the cost with respect to the residuals.
     """
 
     r: np.ndarray
@@ -118,22 +118,21 @@ class Slopes(NamedTuple):
         return rho[..., 0]
 
     def unforeseen(self, rho: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return the cost 1/2 e'We of the errors e of predicted residuals.
-        The errors are e = r - rho, with the actual nonlinear residuals r of the cost and their linear
-        prediction rho. W is the weight matrix of the residuals.
+        """Return the cost 1/2 e'We (...) of the errors e of predicted residuals.
 
-        It is 1/2 (r - rho)'W (r - rho) (...), for actual residuals r (..., n, 1) and predicted ones rho.
+        The errors are e = r - rho, with the actual nonlinear residuals r (..., n, 1) of the cost and their
+        linear prediction rho (..., n). W is the weight matrix of the residuals.
         """
         off = r[..., 0] - rho
         cost: np.ndarray = 0.5 * np.einsum("...i,...ij,...j->...", off, self.W, off)
         return cost
 
     def beyond(self, dz: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return J'We, a correction of the cost's gradient for prediction errors e.
-        e is the actual value of the cost's nonlinear residuals after a step, minus their linear prediction. J
-        is the Jacobian of these residuals, W their weight matrix.
+        """Return J'We (..., q), a correction of the gradient for prediction errors e.
 
-        It is J'W (r1 - r - J dz) (..., q) with the residuals r1 (..., n, 1), argument `r`, after the step dz.
+        The error e = r1 - r - J dz is the actual value r1 (..., n, 1) of the cost's nonlinear residuals after
+        the step dz, the argument `r`, minus their linear prediction. J is the Jacobian of these residuals,
+        and W their weight matrix.
         """
         off = r - self.r - self.J @ dz[..., None]
         g: np.ndarray = np.swapaxes(self.J, -1, -2) @ (self.W @ off)
@@ -150,8 +149,8 @@ class Bent(NamedTuple):
     Attributes
     ----------
     second : Evaluator
-        Function of a cost's arguments and rho (n,): gradient (q, 1), exact Hessian (q, q) with W rho instead
-        of W r, and r, J, W of `Slopes`.
+        Function of a cost's arguments and rho (n,). It returns the gradient (q, 1), the exact Hessian (q, q)
+        with W rho instead of W r, and r, J, W of `Slopes`.
     slopes : Evaluator
         Function that returns r, J, W.
     values : Evaluator
@@ -175,7 +174,7 @@ class CostPart:
         ``*f.symbols, reference``.
     what : SX, float or Squares
     others : SX
-        Variables by which derivatives are taken besides the state: inputs, multipliers.
+        Variables of the derivatives besides the error of the state: inputs, multipliers.
 
     Raises
     ------
@@ -226,10 +225,11 @@ class CostPart:
         return ca.Function(self._name, [*self._args, inner.w], [value])
 
     def at(self, *args: Any) -> Squares:
-        """Return the cost as an expression of CasADi symbols `args`.
+        """Return the cost as `Squares`, for CasADi symbols `args`.
+
         The symbols stand for state, input, multipliers, parameters, step length and references. The cost is
-        split into phi(r) and other terms, where phi is a convex function of residuals r, such as a
-        weighted sum of their squares.
+        split into phi(r) and other terms, with a convex function phi of residuals r, e.g. a weighted sum of
+        squares.
         """
         return at_arguments(self._map, self.lifted, args)
 
@@ -252,10 +252,10 @@ class CostPart:
 
     def gauss_newton(self, *args: np.ndarray) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
         """Return gradient, Gauss-Newton Hessian and nonlinear residuals of the cost.
-        The nonlinear residuals are None if all residuals are linear.
 
-        Shapes (..., n, 1), (..., n, n). The Hessian is J'WJ plus the Hessian of the remainder, made positive
-        semi-definite.
+        The shapes of gradient and Hessian are (..., n, 1) and (..., n, n). The Hessian is J'WJ plus the
+        Hessian of the remaining terms of the cost, with the eigenvalues of the latter replaced by their
+        magnitudes. The nonlinear residuals are None if all residuals are linear.
         """
         evaluate, at = self._gauss_newton
         gradient, H, rest, *slopes = evaluate(*args)
@@ -268,10 +268,10 @@ class CostPart:
         self, rho: np.ndarray | None, *args: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
         """Return gradient, exact Hessian and nonlinear residuals of the cost.
-        The Hessian uses the predicted residuals rho, if given, in place of the actual ones.
 
-        Shapes (..., n, 1), (..., n, n). With rho, the nonlinear residuals have multipliers W rho instead of
-        W r.
+        The shapes of gradient and Hessian are (..., n, 1) and (..., n, n). If predicted residuals rho are
+        given, the Hessian contains their multipliers W rho instead of the multipliers W r of the actual
+        residuals.
         """
         if self.bent is None or rho is None:
             gradient, H = self.exact(*args)
@@ -286,10 +286,9 @@ class CostPart:
     @cached_property
     def _curved(self) -> tuple[list[int], list[ca.SX]]:
         """Indices of the cost's nonlinear residuals, and a list [r, J, W].
-        r are the expressions of these residuals, J is their Jacobian and W their weight matrix. The list is
-        empty if all residuals are linear.
 
-        The variables are (error of the state, others). r, J, W are dense.
+        The expressions r are these residuals, J is their Jacobian with respect to (error of the state,
+        `others`), and W their weight matrix; all are dense. The list is empty if all residuals are linear.
         """
         s, inner = self._structure, self._inner
         J = error_jacobian(self._map, s.r, *self._others)
@@ -301,7 +300,7 @@ class CostPart:
     def bent(self) -> Bent | None:
         """CasADi functions of the cost's nonlinear residuals, or None if there are none.
 
-        They are nonlinear in (error of the state, others).
+        These residuals are nonlinear functions of the error of the state and of `others`.
         """
         f, s, (rows, slopes) = self._map, self._structure, self._curved
         if not rows:
@@ -329,12 +328,11 @@ class CostPart:
 
     @cached_property
     def _gauss_newton(self) -> tuple[Evaluator, np.ndarray]:
-        """Function for the gradient and the Gauss-Newton Hessian of the cost.
-        Its outputs are the gradient, the matrix J'WJ of the residuals with their Jacobian J and weight W, and
-        the Hessian of those terms of the cost that are not squares of residuals.
+        """Function for the gradient and the Gauss-Newton Hessian of the cost, and indices.
 
-        The latter Hessian is restricted to the variables on which it depends; their indices are returned as
-        the second item.
+        The function returns the gradient, the matrix J'WJ of the residuals with their Jacobian J and weight
+        W, and the Hessian of those terms of the cost that are not squares of residuals. This last Hessian is
+        restricted to the variables on which it depends; the second item has the indices of these variables.
         """
         f, others, structure = self._map, self._others, self._structure
         gradient = error_jacobian(f, structure.value, *others).T
@@ -348,13 +346,12 @@ class CostPart:
 
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
-    """Return a cost as an expression of CasADi symbols `args`.
-    The symbols stand for state, input, multipliers, parameters, step length and references. The cost is split
-    into phi(r) and other terms, where phi is a convex function of residuals r, such as a weighted
-    sum of their squares.
+    """Return a cost as `Squares`, for CasADi symbols `args`.
 
-    `lifted` is that of `CostPart`. In the map's own symbols the result contains the same expression nodes as
-    `Mechanism.implicit`.
+    The symbols stand for state, input, multipliers, parameters, step length and references. The cost is split
+    into phi(r) and other terms, with a convex function phi of residuals r, e.g. a weighted sum of squares.
+    `lifted` is the attribute of `CostPart`. With the map's own symbols, the result contains the same
+    expression nodes as `Mechanism.implicit`.
     """
     w = ca.SX(0, 1)
     if lifted.numel_in(len(args)) and f.mechanism.implicit is not None:
@@ -364,9 +361,9 @@ def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squ
 
 def squares_hessian(f: OneStepMap, structure: Squares, *others: ca.SX) -> ca.SX:
     """Return the Gauss-Newton Hessian J'WJ of a cost, as an expression.
-    J is the Jacobian of the residuals, W their weight matrix.
 
-    Derivatives are taken by (error of the state, others).
+    J is the Jacobian of the residuals with respect to (error of the state, `others`), and W their weight
+    matrix.
     """
     n = f.ndx + sum(o.numel() for o in others)
     if not structure.r.numel():

@@ -32,7 +32,7 @@ class Squares:
     r : SX (n,)
         Residuals.
     W : SX (n, n)
-        Second derivative of phi by the residuals, symmetric, positive semi-definite.
+        Second derivative of phi with respect to the residuals, symmetric, positive semi-definite.
     rest : SX
         value - phi(r), without terms that have no second derivatives.
     """
@@ -61,10 +61,10 @@ class Squares:
         """Split a scalar expression into weighted squares of residuals and other terms.
         The residuals depend on the symbols `by`. The weights do not depend on these symbols.
 
-        The search follows sums, differences and multiples by factors independent of
-        `by`. It finds c sq(r), c r r and c r^2 / d, also of sums r, and e' W e with a constant W that is
-        positive semi-definite. The sign of a factor that is not constant is unknown: the residual has weight
-        0 where the factor is negative.
+        The search passes through sums, differences, and products with factors that do not depend on `by`. It
+        finds c sq(r), c r r and c r^2 / d, also if r is a sum, and e' W e with a constant matrix W that is
+        positive semi-definite. If a factor c is not constant, its sign is unknown: the residual then has
+        weight 0 at values with c < 0.
         """
         if isinstance(expression, Squares):
             return expression
@@ -133,10 +133,10 @@ class _Walk:
                 self.free.append(c * e)
 
     def _multiple(self, e: ca.SX, c: Any) -> tuple[ca.SX, Any] | None:
-        """Return operand and factor of a negation, doubling or division by a constant.
-        Return None for any other expression.
+        """Return operand and factor of a negation, doubling or division.
+        Return None for any other expression, and if the divisor depends on `by`.
 
-        The divisor must not depend on `by`.
+        The factor is that of the expression times c.
         """
         if e.is_op(ca.OP_NEG):
             return e.dep(0), -c
@@ -147,9 +147,10 @@ class _Walk:
         return None
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
-        """Store a product c e as a square, as a mixed product or as another term.
-        The product is a term of a sum. Its factors that do not depend on the variables of the residuals
-        become the weight.
+        """Store a term c e of a sum, where e is a product, by its kind.
+
+        The kinds are squares of residuals, products of two different factors, and other terms. Factors that
+        do not depend on the variables of the residuals become the weight.
         """
         factors, varying = [e], []
         while factors:
@@ -200,10 +201,9 @@ class _Walk:
 
     def forms(self) -> list[tuple[ca.SX, np.ndarray]]:
         """Return the positive semi-definite quadratic forms in the traversed sum.
-        Each form 1/2 z'Cz combines products and squares that are terms of the sum.
 
-        Returns z and C of each. Squares of the same z are included. Products that are not part of such a form
-        are added to `rest`.
+        A form 1/2 z'Cz combines products of different factors, and squares, of the same expressions z. Each
+        is returned as the pair (z, C). Products that are not part of such a form are added to `rest`.
         """
         atoms: dict[int, ca.SX] = {}
         products = [(c, self._linear(a, atoms), self._linear(b, atoms)) for c, a, b in self._products]
@@ -236,10 +236,9 @@ class _Walk:
 
     def _linear(self, e: ca.SX, atoms: dict[int, ca.SX]) -> dict[int, float]:
         """Write an expression as a linear combination of simpler expressions.
-        The result has the coefficients by the hashes of the simpler expressions. These expressions are added
-        to the dict `atoms`.
 
-        Constants are omitted.
+        The result is a dict of the coefficients, by the hashes of the simpler expressions. These expressions
+        are added to the dict `atoms`. Terms that do not depend on the variables are omitted.
         """
         total: dict[int, float] = {}
         pending = [(e, 1.0)]

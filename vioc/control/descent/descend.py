@@ -48,9 +48,9 @@ def descend(
     """Minimize a cost over trajectories by the projection-operator Newton method.
     States and inputs have no limits.
 
-    Arguments are those of `vioc.control.optimize`. `direction` is one of `DIRECTIONS`; None is Newton's,
-    after multiple shooting if the guess is a curve of states and the map allows that. `stated` makes
-    `Result.problem`.
+    Arguments are those of `vioc.control.optimize`. `direction` is one of `DIRECTIONS`. None stands for
+    Newton's direction, with multiple shooting before it if the guess consists of states and inputs and the
+    map allows that. `stated` is the function that returns `Result.problem`.
     """
     check_ending(tolerance, max_iterations)
     if warmup < 0:

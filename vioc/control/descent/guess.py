@@ -28,7 +28,7 @@ def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
     Any other guess is returned unchanged.
 
     The trajectory is stretched to the problem's duration and interpolated linearly (`Trajectory.resample`),
-    as by DMOC. If `dt` is not given, unequal steps of the guess are taken as the problem's.
+    as in DMOC. If `dt` is not given, the problem takes over unequal steps of the guess.
     """
     run = trajectory_of(guess)
     if not isinstance(run, Trajectory) or not len(run) or (run.x.shape[1], run.u.shape[1]) != (f.nx, f.nu):
@@ -45,10 +45,10 @@ def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
 
 
 def guess_lengths(guess: Any, dt: Any) -> Any:
-    """Return the step lengths of an optimization.
-    Return None if the step length of the map is used.
+    """Return the step lengths of an optimization, or None for those of the map.
 
-    They are `dt`, or those of a guess with unequal steps. `guess` has the problem's steps, see `on_steps`.
+    They are `dt`, or those of a guess with unequal steps. The guess must have the steps of the problem, see
+    `on_steps`.
     """
     if not isinstance(guess, Trajectory):
         return dt
@@ -67,10 +67,10 @@ def begin(
     strict: bool,
 ) -> tuple[Trajectory, str]:
     """Convert a guess to the first trajectory of a search; return also a message.
-    If no trajectory can follow the guess, a rollout of the guessed inputs or of zero inputs replaces it. The
-    message then tells which inputs were used. Otherwise the message is empty.
 
-    `dt` is from `guess_lengths`.
+    If no trajectory can follow the guess, a rollout of the guessed inputs, or of zero inputs, replaces it,
+    and the message tells which. Otherwise the message is empty. With `strict`, an error is raised instead of
+    a replacement. `dt` is a result of `guess_lengths`.
     """
     try:
         return guess_trajectory(f, guess, x0, steps, weights, dt), ""

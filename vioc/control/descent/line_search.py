@@ -105,10 +105,10 @@ class Descent:
                 yield direction
 
     def _shifted(self, model: LocalModel) -> Iterator[DescentDirection]:
-        """Yield Newton directions with increasing regularization of the Hessian.
+        """Yield Newton directions with increasing shifts of the Hessian's diagonal.
 
-        A shift shortens any direction, so a small predicted reduction with a shift does not mean
-        convergence; such directions are left out.
+        A shift shortens any direction, so a small predicted reduction of the cost with a shift does not mean
+        convergence; directions with such small reductions are left out.
         """
         again = self.shift > 0
         while self.shift <= SHIFT[2]:
@@ -127,8 +127,8 @@ class Descent:
         """Search for a trajectory of lower cost along a descent direction.
         Step lengths are reduced until Armijo's rule accepts one.
 
-        Returns (trajectory, cost), the step length gamma and the number of trials. The first is None if no
-        trial was accepted.
+        Return the pair (trajectory, cost), the step length gamma and the number of trials. The pair is None
+        if no trial was accepted.
         """
         gamma, alpha = 1.0, self.armijo.alpha
         for trial in range(1, self.armijo.trials + 1):
@@ -147,11 +147,10 @@ class Descent:
 
     @property
     def _least(self) -> float:
-        """Threshold of the predicted reduction of the cost, below which the search ends.
-        An iterate counts as stationary if its predicted reduction is at most this threshold.
+        """Largest predicted reduction of the cost at which an iterate is stationary.
 
-        It is the tolerance in units of the cost: the power of 1000 in which the cost is between 30 and
-        30000.
+        It is the tolerance in units of the cost, but at least the smallest significant cost (`noise`). The
+        unit is the power of 1000 in which the cost is between 30 and 30000.
         """
         size = max(abs(self.value), FLOOR * self.begun)
         return max(self.tolerance * power(size / 1000), self.noise)
@@ -177,7 +176,8 @@ class Descent:
         """Take one step of the search along the first direction that lowers the cost.
         If no step is taken, for example because the iterate is stationary, set `status`.
 
-        The first direction without a shift decides if the iterate is stationary.
+        The first direction without a shift decides if the iterate is stationary. With `last`, no step is
+        tried.
         """
         self.status, self.slope, self.unsolved = Status.NO_DESCENT, np.nan, None
         for aim in self._directions(model):

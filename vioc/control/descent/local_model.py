@@ -26,9 +26,10 @@ Weights = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class DescentDirection:
-    """Descent direction of the cost: a trajectory of the linearized dynamics.
+    """Descent direction zeta of the cost: a trajectory of the linearized dynamics.
 
-    It has dx (N+1, ndx), du (N, nu) and slope = Dg.zeta; `shift` is the regularization of its Hessian.
+    It consists of dx (N+1, ndx) and du (N, nu). `slope` is Dg.zeta, the derivative of the cost along it.
+    `shift` is the term that was added to the diagonal of the Hessian.
     """
 
     method: str
@@ -47,7 +48,7 @@ class LocalModel:
     cost : Cost
     run : Trajectory
     weights : (ndx, ndx), (nu, nu), or None
-        Q, R of the projection's gains, Qf = Q; None takes the convex part of the cost.
+        Weights Q, R of the regulator with the projection's gains, Qf = Q; None: convex part of the cost.
     native : bool
         Whether Riccati recursions run in C (`recursion.in_c`).
 
@@ -82,10 +83,10 @@ class LocalModel:
     def hessian(self, method: str) -> Hessian:
         """Return the Hessian of the model for Newton, Gauss-Newton or steepest descent.
 
-        The Hessians of the steps are by z = (x, u), (N, q, q), that of the end is (ndx, ndx). For
-        ``"newton"``, zeta' H zeta is the second derivative of g(P(xi + gamma zeta)) by gamma;
-        ``"gauss-newton"`` omits the second derivatives of the map, ``"steepest"`` is the identity with the
-        cost's step weights, in the problem's own units.
+        The Hessians of the steps, (N, q, q), are with respect to z = (x, u); that of the last state is (ndx,
+        ndx). For ``"newton"``, zeta' H zeta is the second derivative of g(P(xi + gamma zeta)) with respect to
+        gamma. ``"gauss-newton"`` omits the second derivatives of the map. ``"steepest"`` is the identity
+        times the weights of the steps in the cost, in the problem's own units.
         """
         e = self.expansion
         if method == "gauss-newton":
@@ -116,9 +117,9 @@ class LocalModel:
         """Return the descent direction that minimizes the quadratic model.
         Return None if the model has no minimum or its minimizer is not a descent direction.
 
-        It is the argmin of Dg.zeta + 1/2 <zeta, H zeta>. `shift` adds that multiple of the identity (by step
-        weights) in units of the problem's sizes and of the inputs' mean weight. ``"gauss-newton"`` replaces a
-        nonconvex cost by its convex part.
+        The direction is the argmin of Dg.zeta + 1/2 <zeta, H zeta>. A positive `shift` adds `shift` times the
+        units `_units` and the weight of each step in the cost to the diagonal of H. ``"gauss-newton"``
+        replaces a nonconvex cost by its convex part.
         """
         H, end = self.hessian(method)
         if shift > 0:
@@ -131,11 +132,10 @@ class LocalModel:
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
-        """Units of the shift that is added to the diagonal of the Hessian.
-        There is one unit for each component of the state's error (ndx,) and of the input (nu,).
+        """Units (ndx,), (nu,) of a shift of the Hessian's diagonal, for state and input.
 
-        They are the mean weight of inputs per unit step weight, or that of the last state if inputs have
-        none, in units of sizes.
+        In units of the problem's sizes, they equal the mean weight of the inputs in the cost, per unit step
+        weight. If the inputs have no weight, the largest weight of the last state is used.
         """
         e, sizes = self.expansion, Sizes.along(self.run)
         of_x, of_u = sizes.states, sizes.inputs
@@ -172,8 +172,8 @@ class LocalModel:
         """Return the trajectory and the cost after a step along a descent direction.
         The step is the fraction `gamma` of the direction. Its end is projected to a trajectory by feedback.
 
-        None if the cost is above `limit`, or if the step of length gamma leads to no trajectory or to no
-        finite cost; `trouble` then holds the error, and a shorter step may succeed.
+        Return None if the cost is above `limit`, or if there is no trajectory or no finite cost. In the
+        latter case `trouble` holds the error, and a shorter step may succeed.
         """
         f, run = self.map, self.run
         self.trouble = None
@@ -193,8 +193,8 @@ class LocalModel:
 def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | None:
     """Return the direction `aim` if the cost does not rise along it, else None.
 
-    The direction minimizes the model. At a minimum the slope is <= 0 up to rounding: its terms cancel near
-    an optimum. A positive slope within the rounding error of these terms counts as 0.
+    The direction minimizes the model, so its slope is <= 0 up to rounding. Near an optimum, the terms of the
+    slope cancel; a positive slope within the rounding error of these terms counts as 0.
     """
     if aim.slope <= 0:
         return aim
@@ -206,8 +206,8 @@ def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | N
 
 def convex_part(H: np.ndarray, end: np.ndarray) -> Hessian:
     """Return a Hessian with its eigenvalues replaced by their absolute values.
-    H are the Hessians of the steps, `end` is that of the terminal cost.
 
-    Steps stay short along directions of negative curvature.
+    `H` has the Hessians of the steps, and `end` is that of the terminal cost. With absolute values, steps
+    stay short along directions of negative curvature.
     """
     return absolute(H), absolute(end)

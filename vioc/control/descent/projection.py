@@ -90,11 +90,10 @@ def projection_gains(
 
 def adjoint(lin: Linearization, K: np.ndarray, lx: np.ndarray, lu: np.ndarray) -> np.ndarray:
     """Return the adjoint variables of a cost along a trajectory with feedback gains K.
-    lx and lu are the gradients of the cost with respect to states and inputs.
 
-    The adjoint variables obey z_N = lx_N, z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}. z_{k+1} is the
-    weight of the second derivative of step k in the second derivative of g(P(xi)); at a stationary trajectory
-    it is the costate.
+    They obey z_N = lx_N, z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}, where lx and lu are the gradients of the
+    cost with respect to states and inputs. In the second derivative of g(P(xi)), the second derivative of
+    step k is multiplied by z_{k+1}. At a stationary trajectory, z is the costate.
 
     Parameters
     ----------

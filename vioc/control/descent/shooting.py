@@ -161,10 +161,10 @@ class Shooting:
 
     def _direction(self):
         """Return Newton's direction, or None if there is none.
-        The Hessian is a mean of the exact and the Gauss-Newton Hessian. The weight of the exact one is
-        reduced until the quadratic subproblem has a minimum.
 
-        Returns steps, gains, slope and shift.
+        The Hessian is a weighted mean of the exact and the Gauss-Newton Hessian. The weight of the exact one
+        is reduced until the quadratic subproblem has a minimum. Return steps, gains, the running cost's
+        derivative along the steps, and the shift.
         """
         point = [self.X, self.U, self.multipliers, self.duals]
         _, gradient, hessian, convex = self._end

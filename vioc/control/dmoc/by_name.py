@@ -126,7 +126,8 @@ def margin(raw: Raw, g: np.ndarray) -> float:
 def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: float = 1e-6) -> list[Violation]:
     """Return all limits that are violated, the largest violation first.
 
-    A limit is violated by more than `tolerance` of 1 + |limit|, in units of its size.
+    A violation counts if it exceeds `tolerance` times (s + |limit|). Here s is the typical size of the
+    limited quantity, and |limit| is the smaller magnitude of its finite limits.
     """
     found, amounts = list[Violation](), list[float]()
     for names, phase, samples, sizes, values, lower, upper in limited(raw, g):

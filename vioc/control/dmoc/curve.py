@@ -37,9 +37,9 @@ def trivial(phase: Phase) -> Curve:
     """Return the default guess of a phase: states on a straight line between its ends.
     The limits on the first and the last state determine the two ends of the line.
 
-    It has no forces and multipliers. An end given as a range counts with its middle (or its finite side); a
-    state known at one end only is constant, one known at neither is 0. Loops are closed by the states that
-    are not known at both ends.
+    Forces and multipliers are 0. If an end has a range of values, the guess uses the middle of this range, or
+    its finite limit. A state that is known at only one end is constant; a state that is known at neither end
+    is 0. The states that are not known at both ends are then changed so that kinematic loops are closed.
     """
     n, f = phase.steps, phase.map
     low, high = phase.state_limits
@@ -58,8 +58,10 @@ def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) ->
     """Correct guessed states until they satisfy the holonomic constraints.
     Such constraints arise, for example, from kinematic loops.
 
-    Each state is changed as little as possible, in units of sizes, starting from the one before, until h =
-    0. Steps last `length`. If Newton's iteration does not converge, a state keeps its last iterate.
+    Newton's iteration solves h = 0 for the constraint functions h, from the corrected state of the previous
+    sample. Its steps are the shortest ones, in units of typical sizes. Components of the state that change
+    along the guess are corrected at the first sample only. `length` is the duration of a time step. If the
+    iteration does not converge, the result is its last iterate.
     """
     f = phase.map
     constraints = holonomic_constraints(f) if phase.unknowns else []
@@ -102,9 +104,9 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
     """Interpolate a trajectory at the samples of a phase.
     If the phase has a given duration, the trajectory is stretched to it.
 
-    States are interpolated linearly in the fraction of elapsed time, inputs are constant over steps;
-    multipliers are impulses and scale with the step. A trajectory with equally many equal steps keeps its
-    samples.
+    States are interpolated linearly in the fraction of elapsed time, and inputs are constant over steps.
+    Multipliers are impulses, so they are scaled with the step length. If the trajectory has the phase's
+    number of steps, all equal, its states and inputs are unchanged.
     """
     f, n = phase.map, phase.steps
     if run.x.shape[1] != f.nx or run.u.shape[1] != f.nu:
@@ -137,7 +139,7 @@ def first_step(guess: Any, phase: Phase) -> int:
     Raises
     ------
     ValueError
-        If that time is within a step and the map depends on time.
+        If the start time is not a multiple of the step length and the map depends on time.
     """
     run, f = trajectory_of(guess), phase.map
     if not isinstance(run, Trajectory) or not len(run):
@@ -156,8 +158,9 @@ def first_step(guess: Any, phase: Phase) -> int:
 def curve(guess: Any, phase: Phase) -> Curve:
     """Convert a user's guess to states, inputs and multipliers of a phase.
 
-    The guess is None for the trivial one; a Trajectory on any mesh; (X, U) with U None for no input; or
-    inputs U (N, nu) alone, which are rolled out from the initial state.
+    `guess` is None for the default guess (`trivial`); a Trajectory with any steps; a pair (X, U) of states
+    and inputs, with U None for no input; or inputs U (N, nu) alone, which are rolled out from the initial
+    state.
     """
     base, guess = trivial(phase), trajectory_of(guess)
     if guess is None:

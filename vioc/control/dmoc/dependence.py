@@ -18,9 +18,10 @@ SHIFT, ITERATIONS = 1e-14, 6  # shift and number of iterations of the inverse it
 def dependent(raw: Raw, g: np.ndarray) -> list[str]:
     """Return the names of active limits whose gradients are linearly dependent.
 
-    Names have their sample. The combination of gradients with the smallest norm is found by inverse
-    iteration on J J'; J holds the gradients of the active constraints by the unknowns that are not at a
-    limit. The largest coefficient is first; the list is empty if the gradients are independent.
+    Each name includes the sample of the limit. Inverse iteration on J J' finds the combination of gradients
+    with the smallest norm; the limit with the largest coefficient in it is first. J holds the gradients of
+    the active constraints with respect to the unknowns that are not at a limit. The list is empty if the
+    gradients are independent.
     """
     t, (of_w, of_g, _) = raw.transcription, raw.scales
     J = (t.program.jac_g(raw.w, raw.p)[1].sparse() @ sp.diags(of_w)).tocsr()

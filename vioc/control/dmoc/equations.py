@@ -16,9 +16,9 @@ from vioc.maps.protocol import OneStepMap
 class StepRows:
     """CasADi function of the equations of one step of a map, with their names.
 
-    The equations are r(x, u, x_next, w, t, dt, parameters) = 0, with further unknowns w of the step. They
-    are the map's `residual` if it has one, with its multipliers as w; with contact its `relaxed` equations,
-    at a smoothing; else x_next - f(x, u) with the explicit step.
+    The equations are r(x, u, x_next, w, t, dt, parameters) = 0, with further unknowns w of the step. For a
+    map with contact, r are its `relaxed` equations, which depend on a smoothing. For other maps r is the
+    map's `residual`, and w are its multipliers. A map without a residual has r = x_next - f(x, u).
 
     Attributes
     ----------
@@ -38,9 +38,9 @@ class StepRows:
     implicit : bool
         True if a step's own equations are used, with its multipliers as unknowns.
     eliminated : tuple of int
-        Components e of the next state that are given by one equation each, x_next[e] = g(...) where g does
-        not contain components e of either state: the momenta of a mechanism, by the discrete Legendre
-        transform.
+        Indices e of components of the next state that one equation each gives explicitly: x_next[e] = g(...),
+        where g contains no component e of x or x_next. In a mechanism these are the momenta, which the
+        discrete Legendre transform gives.
     solved_rows : tuple of int
         Indices of these equations.
     """

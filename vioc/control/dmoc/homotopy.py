@@ -48,9 +48,8 @@ def follow(
     solve: Solve, own: float, wide: float, max_iterations: int
 ) -> tuple[SolverOutcome, float, list[Stage]]:
     """Solve programs with decreasing smoothing of contact; return the last solution.
-    The smoothing falls from `wide` to `own`, which is the smoothing of the map.
-
-    The smoothing of this solution and the records of all solves are returned too.
+    The smoothing falls from `wide` to `own`, which is the smoothing of the map. The smoothing of the last
+    solution and the records of all solves are returned, too.
 
     Parameters
     ----------
@@ -61,9 +60,10 @@ def follow(
 
     Notes
     -----
-    If the widest smoothing has no solution, narrower ones are tried, at which fewer contacts act at a
-    distance. A solve that fails is repeated from the last solution with the square root of its factor. If no
-    factor up to `FLATTEST` succeeds, the last solution is returned with the status of the failed solve.
+    If no solution is found at the first smoothing, smaller ones are tried, at which fewer contacts have
+    forces at a distance. Each later solve multiplies the smoothing by a factor < 1. If a solve fails, the
+    square root of its factor is tried from the last solution. If no factor up to `FLATTEST` succeeds, the
+    last solution is returned with the status of the failed solve.
     """
     stages: list[Stage] = []
     level, fall, seconds = max(wide, own), FALL, 0.0

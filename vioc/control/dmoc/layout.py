@@ -20,8 +20,8 @@ class PhaseLayout:
     start : int
         First free index.
     staged : bool
-        For solvers that need x[k+1] = F(x[k], c[k]): each sample also holds the step length, and each step
-        a copy W of the next state.
+        For solvers that need x[k+1] = F(x[k], c[k]), with all other unknowns c of a step. Each sample then
+        also has its step length as an unknown, and each step has a copy W of the next state.
     eliminated : sequence of int
         Entries of the state that are unknowns at the first sample only.
 
@@ -31,15 +31,15 @@ class PhaseLayout:
         Indices of states, inputs and further unknowns of a step, mostly multipliers. X is -1 where the state
         is not an unknown.
     kept, eliminated : lists of int
-        Entries of the state that are unknowns at every sample, and the others.
+        Components of the state that are unknowns at every sample, and the other components.
     unknown : (N+1, nx) bool
         True where X is an index.
     W : (N, nx) int
-        State at the end of each step: X[1:] unless staged.
+        Indices of the state at the end of each step: X[1:] unless staged.
     V : (N+1, nw) int
-        Quantities `Mechanism.implicit`; -1 at samples without them.
+        Indices of velocities that are unknowns (`Mechanism.implicit`); -1 at samples without them.
     H : (N+1,) int or None
-        Step length, if it is free: one unknown unless staged.
+        Index of the step length at each sample, if it is free: a single unknown unless staged.
     end : int
         Last index plus 1.
     """

@@ -138,10 +138,8 @@ class Phase:
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
         """Flags that tell if velocities are variables of the nonlinear program.
-        The first flag concerns the steps, the second the end of the phase. Velocities are variables where the
-        cost or constraints use them.
-
-        The velocities are the quantities `Mechanism.implicit`.
+        The first flag concerns the steps, the second the end of the phase. The velocities
+        `Mechanism.implicit` are variables where the cost or constraints use them.
         """
         running, terminal = (False, False) if self.cost is None else self.cost.lifts
         running &= self.quadrature != "midpoint"  # it evaluates states between the samples
@@ -152,9 +150,8 @@ class Phase:
 
     def lifted(self, c: PathConstraint) -> ca.SX | None:
         """Return a constraint's expression with velocities as independent symbols.
-        Return None if the constraint does not depend on velocities that solve linear equations.
-
-        These velocities are the quantities `Mechanism.implicit`.
+        Return None if the constraint does not depend on velocities that solve linear equations
+        (`Mechanism.implicit`).
         """
         return self.map.mechanism.implicit and self.map.mechanism.implicit.lifted(c.expression, short=True)
 
@@ -194,9 +191,8 @@ class Phase:
     @cached_property
     def implicit_rows(self) -> ca.Function:
         """CasADi function of the residual of the equations that define velocities.
-        The residual is zero if the arguments w are the velocities at the state x.
-
-        It maps (x, parameters, w) to the residual; the velocities are `Mechanism.implicit`.
+        It maps (x, parameters, w) to the residual, which is zero if w are the velocities `Mechanism.implicit`
+        at the state x.
         """
         inner = self.map.mechanism.implicit
         assert inner is not None

@@ -66,10 +66,10 @@ class Problem:
     phases : Phase or sequence of Phase
         In the order of time.
     jumps : sequence of (dict or None), optional
-        One for each pair of successive phases: first states of the later phase, by name, that differ from
-        the same state at the end of the earlier one, as expressions in the earlier map's symbols of the
-        state; None for a name sets it free. One more, from the last phase to the first, makes the motion
-        periodic.
+        One for each pair of successive phases, None if no state jumps. A dict maps names of states that jump
+        to their first values in the later phase. Such a value is an expression in the symbols of the earlier
+        map's state at its end, or None if it is free. One more jump, from the last phase to the first, makes
+        the motion periodic.
 
     Notes
     -----
@@ -138,14 +138,14 @@ class Problem:
         Parameters
         ----------
         guess : optional
-            Guess of a phase, whose steps and times are fixed by the phase alone: a Trajectory of any steps,
-            sampled in time and stretched to the given duration; (X, U) of shapes (N+1, nx), (N, nu), U None
-            for no force; inputs U (N, nu), which are rolled out; None for the straight line between the ends.
-            A list has one for each phase. A Result of the same problem also supplies its multipliers; one on
-            another mesh only its trajectories.
+            Guess of a phase; it does not change the phase's steps and times. It is a Trajectory of any steps,
+            which is sampled in time and stretched to the given duration; (X, U) of shapes (N+1, nx), (N, nu),
+            U None for no force; inputs U (N, nu), which are rolled out; or None for the straight line between
+            the ends. A list has one guess for each phase. A Result of the same problem also supplies its
+            multipliers; a Result with other steps supplies only its trajectories.
         initial : (nx,) array or dict by name, optional
-            Other values for the given initial state of the first phase; nothing is built again, as required
-            by a receding horizon.
+            Values that replace the given initial state of the first phase. The program is not built again, so
+            that the problem can be solved on a receding horizon.
         solver : {"ipopt", "fatrop", "sqp"}
         form : {"auto", "positions", "states"}
             "positions" eliminates the momenta (all states that a step's equations give explicitly), so that
@@ -159,8 +159,8 @@ class Problem:
             As in `vioc.control.optimize`; FATROP does not report its iterates.
         smoothing : float, optional
             First smoothing of the homotopy for maps with contact, m^2/s^2; the last is the maps' own.
-            Default 1 (in powers of 1000 of the problem's lengths and times), or the maps' own if the guess is
-            a solution of the same program.
+            The default is 1 in a unit that follows from the problem's lengths and times (`ContactUnits`,
+            powers of 1000), or the maps' own smoothing if the guess is a solution of the same program.
 
         Returns
         -------

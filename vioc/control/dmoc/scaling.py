@@ -1,14 +1,14 @@
 """Scaling of a nonlinear program, so that a solve does not depend on units.
 
-Unknowns are in units of their typical sizes, equations and constraints in units of the quantities in them or
-in their limits, and the cost in the power of 1000 in which its gradient at the guess is between 1 and 1000.
-See docs/maths/dmoc.md, "Units".
+Unknowns are divided by their typical sizes. Equations and constraints are divided by sizes that follow from
+the quantities in them or from their limits. The cost is divided by the power of 1000 for which its gradient
+at the guess is between 1 and 1000. See docs/maths/dmoc.md, "Units".
 
 The scale of a free parameter is the power of 1000 nearest to its value and limits. The scale of an unknown
-without a unit, such as a multiplier, changes its equation by that equation's scale. The scale of a step's
-equation is that of the state with the factor 1 in it, and the scale of a condition on a quantity is the size
-of the quantity. Other constraints have the scale of their change at the guess for changes of the unknowns by
-their scales.
+without a known unit, such as a multiplier, is the change of the unknown that changes its equation by the
+scale of the equation. The scale of a step equation is the scale of the state that has the factor 1 in it. The
+scale of a condition on a quantity is the size of the quantity. The scale of any other constraint is its
+change at the guess if the unknowns change by their scales.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ class Scales(NamedTuple):
     def grown(self, t: Transcription, w: np.ndarray) -> Scales | None:
         """Return scales with larger sizes for variables that have become large.
         w are the variables at the end of a search. Return None if no variable exceeds `GROWN` times its size.
-
-        w are the variables at the end of the search.
         """
         of_w = self.unknowns.copy()
         for at in t.layouts:
@@ -237,11 +235,10 @@ def _of_rows(
     t: Transcription, i: int, sizes: Sizes, J: sp.csr_matrix, of_w: np.ndarray, of_g: np.ndarray
 ) -> None:
     """Write the typical sizes of a phase's constraints to the array `of_g`.
-    Sizes of variables without a known unit, such as multipliers, follow from those of the constraints. They
-    are written to the array `of_w`.
+    J is the program's Jacobian in magnitudes.
 
-    J is the program's Jacobian in magnitudes. The size of an unknown without a known unit (a multiplier, for
-    example) is the one that changes a constraint of a known unit by its size.
+    A variable without a known unit, for example a multiplier, gets its typical size in the array `of_w`: the
+    change of the variable that changes a constraint with a known unit by the size of this constraint.
     """
     at, sized = t.layouts[i], list[tuple[np.ndarray, float | None]]()
     for b, block in enumerate(t.program.blocks):
@@ -283,7 +280,8 @@ def _price(program: SeparableProgram, w: np.ndarray, p: np.ndarray, of_w: np.nda
     """Return the unit by which the cost is divided, from its gradient at the guess.
     It is the power of 1000 for which the gradient of the divided cost is between 1 and 1000.
 
-    If the gradient vanishes, the cost of variables of their sizes is used.
+    If cost and gradient vanish, the unit follows from the diagonal of the Hessian: it is the change of the
+    cost if the variables change by their sizes.
     """
     cost, slope = (np.asarray(part).ravel() for part in program.grad_f(w, p))
     size = max(float(np.abs(cost).max()), float(np.abs(of_w * slope).max(initial=0.0)))

@@ -120,8 +120,8 @@ def _active(value: np.ndarray, low: np.ndarray, high: np.ndarray, dual: np.ndarr
     """Return two masks of active limits.
     The first marks equations and limits with a nonzero multiplier, the second limits with a zero multiplier.
 
-    At a solution either the distance to a limit or the multiplier is zero, up to the solver's tolerance; the
-    larger of the two decides.
+    At a solution the distance to a limit or its multiplier is zero, up to the solver's tolerance. The
+    multiplier counts as nonzero if it is larger than the distance.
     """
     slack, limit = value - low, np.abs(low)
     upper = (dual > 0) | ~np.isfinite(low)
@@ -133,10 +133,8 @@ def _active(value: np.ndarray, low: np.ndarray, high: np.ndarray, dual: np.ndarr
 
 
 def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
-    """Return the names of the maps' declared parameters.
-    The Jacobian of the program's parameter vector with respect to them is returned, too.
-
-    The first output has their names; the second is the Jacobian of the program's parameter vector by them.
+    """Return the names ``param.NAME`` of the maps' declared parameters.
+    The Jacobian of the program's parameter vector with respect to these parameters is returned, too.
     """
     names = list(dict.fromkeys(n for phase in t.phases for n in phase.map.parameters))
     D = sp.lil_matrix((t.given.size, len(names)))

@@ -119,9 +119,10 @@ class FunctionBlock:
     @cached_property
     def hessian(self) -> ca.Function:
         """CasADi function that returns the Hessian of the Lagrangian of the block.
-        It is the Hessian with respect to the variables v of the block at one place (sample).
+        The Lagrangian at one place (sample) is sigma l + mu'c, with the cost l and the constraints c.
 
-        It is the upper triangle of that of sigma l + mu'c; arguments are (v, p, sigma, mu).
+        The function maps (v, p, sigma, mu) to the upper triangle of the Hessian with respect to the variables
+        v.
         """
         args, value = self._lagrangian()
         return ca.Function("hessian", args, [ca.triu(ca.hessian(value, args[0])[0])])
@@ -130,9 +131,10 @@ class FunctionBlock:
     def by_given(self) -> ca.Function:
         """CasADi function of three derivatives with respect to the block's parameters p.
         They are the derivatives of the Lagrangian of the block, of its gradient with respect to the block's
-        variables v, and of the constraints.
+        variables v, and of the constraints c.
 
-        The Lagrangian is sigma l + mu'c, its derivative is (1, np); arguments are (v, p, sigma, mu).
+        The arguments are (v, p, sigma, mu). The Lagrangian is sigma l + mu'c with the cost l; its derivative
+        is (1, np).
         """
         args, value = self._lagrangian()
         v, p = args[:2]
@@ -149,10 +151,8 @@ class FunctionBlock:
 
     def slopes(self, w: np.ndarray, p: np.ndarray, size: int, given: int) -> tuple[Any, Any]:
         """Return the sparse Jacobians of the block's constraints at all places.
-        The first Jacobian is with respect to all variables of the nonlinear program, the second with respect
-        to all its parameters.
-
-        Their shapes are (n m, size) and (n m, given).
+        The first Jacobian (n m, size) is with respect to all variables of the nonlinear program, the second
+        (n m, given) with respect to all its parameters.
         """
         v, g = self._symbols
         rows = self.function(v, g)[1]
@@ -168,9 +168,8 @@ class FunctionBlock:
     @cached_property
     def _given_slope(self) -> ca.Function:
         """CasADi function of the Lagrangian's gradient with respect to parameters.
-        The Lagrangian and the parameters are those of the block at one place.
-
-        It maps (v, p, mu) to the gradient (np,) of cost + mu'c.
+        It maps (v, p, mu) to the gradient (np,) of cost + mu'c with respect to the block's parameters p at
+        one place.
         """
         v, p = self._symbols
         mu = type(v).sym("mu", self.rows)
@@ -180,9 +179,8 @@ class FunctionBlock:
 
     def slope_by_given(self, w: np.ndarray, p: np.ndarray, mu: np.ndarray, size: int) -> np.ndarray:
         """Return the gradient (size,) of the Lagrangian with respect to the parameters.
-        The Lagrangian is that of this block, summed over all places; the parameters are those of the program.
-
-        The Lagrangian is the sum of costs and mu'rows, with mu (n, m);
+        The parameters are all parameters of the program. The Lagrangian is that of this block: the sum of its
+        costs and of mu'rows over all places, with the multipliers mu (n, m) of the constraints (rows).
         """
         total = np.zeros(size)
         if self.given.size:
@@ -298,10 +296,9 @@ class SeparableProgram:
 
     @cached_property
     def hess_lag(self) -> ca.Function:
-        """CasADi function that returns the Hessian of the Lagrangian.
-        It is the Hessian with respect to the variables w of the nonlinear program.
-
-        It is the upper triangle of that of sigma f + mu'g; arguments are (w, p, sigma, mu).
+        """CasADi function that returns the Hessian of the Lagrangian sigma f + mu'g.
+        It maps (w, p, sigma, mu) to the upper triangle of the Hessian with respect to the variables w of the
+        program.
         """
         sigma, mu = ca.MX.sym("sigma"), ca.MX.sym("mu", self.rows)
         parts, targets = [], []

@@ -40,8 +40,8 @@ def solution(
     pull: float = PULL,
 ) -> Result:
     """Convert the outcome of a nonlinear programming solver to a `Result`.
-    `pull` is the typical acceleration of gravity of the problem, m/s^2, for the message of a failed search
-    that explains why bodies cannot rest.
+    `pull` is the problem's typical acceleration of gravity, m/s^2. If the search failed because bodies cannot
+    rest, the message uses `pull` to explain this.
     """
     status, iterations = outcome.status, outcome.iterations
     t = raw.transcription
@@ -107,9 +107,8 @@ def solution(
 
 def joined(jumps: Sequence[Any], runs: list[Trajectory]) -> tuple[Trajectory | None, str]:
     """Join the trajectories of the phases to one trajectory.
-    If they cannot be joined, return None and the reason.
-
-    The reason is empty if there is only one phase.
+    Return this trajectory and an empty string. If the trajectories cannot be joined, return None and the
+    reason; the reason is empty if there is only one phase.
     """
     if len(runs) == 1:
         return None, ""

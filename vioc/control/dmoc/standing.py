@@ -23,7 +23,8 @@ def too_close(t: Transcription, smoothing: float, pull: float) -> str:
     In a small gap, a contact with this `smoothing` repels a body, so that the body cannot rest. The contact
     force is compared with the weight; `pull` is the acceleration of gravity, m/s^2.
 
-    A gap of at most rho has an impulse of at least smoothing m h/(rho + give).
+    If a gap is at most rho, the impulse of the contact in a step is at least smoothing m h/(rho + give), with
+    the mass m, the step length h and the offset `give` that is added to gaps.
     """
     for i, phase in enumerate(t.phases):
         step = phase.equations.relaxed
@@ -54,9 +55,10 @@ def too_close(t: Transcription, smoothing: float, pull: float) -> str:
 
 def _rooms(phase: Phase, names: list[str]) -> np.ndarray:
     """Return the largest contact gaps in m that the limits of a phase allow.
-    The shape is (N+1, number of contacts).
+    The shape is (N+1, number of contacts); a gap that is not limited is inf.
 
-    Limits of states count, and constraints that equal a gap up to a constant.
+    The limits are those of states, and those of constraints whose expression differs from a gap by a
+    constant.
     """
     f = phase.map
     gaps = ca.vertcat(*(f.quantity(f"gap.{n}") for n in names))

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 class Stencil:
     """Factory of the CasADi symbols of one function of a nonlinear program.
     The function is evaluated at many samples of a trajectory. The symbols stand for the variables and
-    parameters of the program at one sample.
-
-    Symbols are created on request.
+    parameters of the program at one sample, and are created on request.
 
     Parameters
     ----------

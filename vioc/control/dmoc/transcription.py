@@ -87,8 +87,8 @@ class Transcription:
     def start_time(self, i: int) -> float:
         """Return the time of the first sample of phase i, s.
 
-        The durations of the phases before are given. A step k of a map starts at k h (`OneStepMap.dt`), so
-        the first phase starts at k0 h.
+        The earlier phases must have given durations. Step k of a map with step length h (`OneStepMap.dt`)
+        starts at k h, so the first phase starts at k0 h.
         """
         lengths = [p.length_limits[0] for p in self.phases]
         before = (p.steps * h for p, h in zip(self.phases[:i], lengths, strict=False))
@@ -113,12 +113,11 @@ class Transcription:
 
     def contacts(self, i: int, least: float = 0.0, pull: float = PULL) -> np.ndarray:
         """Return the smoothing of a phase's contacts, and the offset added to their gaps.
-        The smoothing is at least `least`, m^2/s^2. The typical acceleration of gravity `pull`, m/s^2,
-        determines the offset.
+        The array is (2,), or (0,) without contacts.
 
-        The array is (2,), or (0,) without contacts. The smoothing is the larger of the map's own and
-        `least`. The offset (give) is 0 for the map's own; otherwise it is the height at which bodies hover
-        under the acceleration `pull`, m/s^2.
+        The smoothing is the larger of the map's own smoothing and `least`, m^2/s^2. If it is the map's own,
+        the offset (give) is 0. Otherwise the offset is the height at which bodies hover under the typical
+        acceleration of gravity `pull`, m/s^2.
         """
         step = self.phases[i].equations.relaxed
         if step is None:
@@ -215,8 +214,8 @@ class Transcription:
         """Add a function to the nonlinear program, for a cost and constraints.
         The program evaluates this function at the given samples of phase i.
 
-        `build` gets the stencil and the symbols of the sample. If it needs a state with eliminated entries,
-        the first sample is a separate block.
+        `build` is called with the stencil and the symbols of the sample, and returns the cost and the
+        constraints. If they need eliminated components of the state, the first sample is a separate block.
         """
         samples = np.asarray(samples)
         lower, upper = (np.broadcast_to(side, (len(samples), len(names))) for side in (lower, upper))
@@ -274,8 +273,9 @@ class Transcription:
         """Add the constraints on periodic states.
         The last value equals the first one, plus a prescribed shift.
 
-        For whole states with quaternions, q and -q are the same attitude: the error of the state vanishes,
-        and first quaternions have norm 1, which steps preserve.
+        If a state with quaternions is periodic as a whole and without shift, the error between its last and
+        first value must be 0 instead, since q and -q are the same attitude. The first quaternions must then
+        have norm 1, which steps preserve.
         """
         phase, n = self.phases[i], self.phases[i].steps
         f, states, shift = phase.map, list(phase.shifts), np.array(list(phase.shifts.values()))

@@ -33,15 +33,16 @@ class ConfigurationObserver:
 
         p_k = D2 L_d(q_{k-1}, q_k) + F+(q_{k-1}, q_k, u_{k-1})
 
-    It is exact without noise.
+    It is exact without noise. L_d is the discrete Lagrangian and F+ the discrete force at the end of the
+    step.
 
     Parameters
     ----------
     f : OneStepMap
         A map with ``state_from_configurations(q0, q1, u, k)``; its states begin with the nq configurations.
     covariance : float, (nq,), (nq, nq) or dict of str to float
-        Covariance of the measured configurations; only for a simulation with noise, which the observer
-        amplifies by M / dt.
+        Covariance of the measured configurations, only for a simulation with noise. The observer amplifies
+        this noise by M / dt, with the mass matrix M.
 
     Attributes
     ----------
@@ -80,14 +81,15 @@ class ConfigurationObserver:
     def start(self, x: np.ndarray, P: Any = None) -> ConfigurationEstimate:
         """Return the estimate of the state before the first measurement.
 
-        The estimate at the first sample keeps the momentum of x.
+        The first measurement replaces the configuration of the state x and keeps its momentum.
         """
         return ConfigurationEstimate(self.map.check_state(x, "estimate"))
 
     def correct(self, k: int, estimate: ConfigurationEstimate, y: np.ndarray) -> ConfigurationEstimate:
         """Return the state at sample k from the last two measured configurations.
 
-        y (nq,) are the configurations at k. If one is missing (NaN), the map's step is used instead.
+        y (nq,) are the configurations at sample k. If one of them is missing (NaN), a step of the map from
+        the last estimate predicts the state instead.
         """
         if np.isnan(y).any():
             x = estimate.x if estimate.q is None else self.map.step(estimate.x, estimate.u, k - 1)

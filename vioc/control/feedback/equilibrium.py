@@ -136,7 +136,7 @@ def equilibrium(
         First iterate; zero where not given (inputs: `OneStepMap.rest_input`). A dict has arguments of
         ``f.state``, and inputs; with constraints it must satisfy them if the map requires so.
     fixed : names
-        States, inputs and quantities that keep the guess's value.
+        States, inputs and quantities that keep their value in the guess.
     free : names, optional
         The only states and inputs that may change; by default all that are not fixed. If errors are
         not differences of states (ndx != nx), this concerns only inputs. States and inputs not named keep the
@@ -159,12 +159,13 @@ def equilibrium(
 
     Notes
     -----
-    Ranks are decided in SI units, and if these fail in natural ones (for very small or large mechanisms). If
-    the search from the guess fails, it starts from others at increasing distance, always the same ones
-    (`Equilibrium.start`): the equilibrium found may then be far from the guess. If several equilibria remain
-    (a cart may stand anywhere), each Gauss-Newton step is the shortest one. For a map with contact the guess
-    need not have contact: contact forces fade with the gap, so a step at rest is first sought with wide
-    smoothing of contact (`_settled`), with `coordinates` as near the guess as possible.
+    Ranks are decided in SI units; if this fails (for very small or large mechanisms), in natural units. If
+    the search from the guess fails, it is repeated from other guesses at increasing distance, always the same
+    ones (`Equilibrium.start`). The equilibrium found may then be far from the guess. If several equilibria
+    satisfy the conditions (a cart may stand anywhere), each Gauss-Newton step is the shortest one. For a map
+    with contact, the guess need not have contact. An equilibrium is first sought with a large smoothing of
+    contact, so that contact forces act over gaps (`_settled`); its coordinates are as near the guess as
+    possible.
     """
     tolerance = as_positive(tolerance, "tolerance")
     x, u, entries, targets = _start(f, {**(hold or {}), **named}, guess, fixed, free)
@@ -214,7 +215,8 @@ def _settled(
     """Return an equilibrium (x, u) near a guess, for a mechanism with contact.
     Return the guess x, u if no equilibrium is found.
 
-    The equilibrium is a periodic motion of one step, found while the smoothing of contact decreases.
+    The equilibrium is the solution of an optimal control problem: a periodic motion of one step with
+    coordinates near the guess. The smoothing of contact decreases during the search.
     """
     names = f.mechanism.coordinates
     expressions = [f.quantity(name) for name in names]
@@ -322,9 +324,10 @@ def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) 
 
 def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
     """Return a function that computes residuals, which are zero at an equilibrium.
-    Its variables are state, inputs and constraint multipliers; return also the number of these multipliers.
+    The number of constraint multipliers among its variables is returned, too.
 
-    The function of w = (x, u[, multipliers]) returns residuals and their Jacobian by the error of w.
+    The function maps w = (x, u[, multipliers]) to the residuals and their Jacobian with respect to the error
+    of w.
     """
     nx = f.nx
     theta = f.theta

@@ -220,8 +220,8 @@ def kalman(
     P0 : like W, optional
         Covariance of the first estimate, for a trajectory; default W.
     manifold : bool
-        Keep errors and corrections on the tangent space of the constraints (`tangent_bases`), with the
-        idle directions, which a measurement may depend on.
+        True to restrict errors and corrections to the tangent spaces of the constraints (`tangent_bases`).
+        Idle directions are kept, since a measurement may depend on them.
     disregard : names, optional
         About an equilibrium: errors or quantities of the state whose estimates may drift, since no sensor
         measures them and they do not settle, such as the position of a robot whose speed alone is measured
@@ -236,8 +236,8 @@ def kalman(
     ValueError
         Wrong shapes, names, covariances.
     OptimizationError
-        If there is no steady filter; names the modes that do not decay and are not measured, not excited by
-        noise, or hardly so.
+        If there is no steady filter. The message names the modes that do not decay and that measurements do
+        not show or noise does not excite, or hardly so.
     """
     about = about_of(f, about)
     if isinstance(about, Trajectory):
@@ -381,7 +381,8 @@ class ExtendedKalmanFilter:
     def formula(self) -> ObserverFormula | None:
         """Return the filter as symbolic expressions, or None if it cannot be expressed.
 
-        It cannot on the constraint manifold, or if a quantity is not measured at every sample.
+        A filter with `manifold` cannot be expressed, nor one with a quantity that is not measured at every
+        sample.
         """
         n, ny, nu = self.map.ndx, len(self.measurement.names), self.map.nu
         if self.manifold or not self.measurement.always:

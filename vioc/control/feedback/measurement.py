@@ -30,9 +30,9 @@ class Measurement:
     quantities : names, or dict of str to float
         Measured quantities of the state (``"theta"``, ``"hand:x"``), or their variances.
     covariance : float, (ny,), (ny, ny) or dict of str to float, optional
-        Covariance of the noise, in squares of the quantities' units (rad^2, m^2, ...), 0 for exact sensors: a
-        number, a diagonal, a matrix or values by name. The default of 1 for each quantity is realistic for no
-        sensor: give variances if you use a filter or noise.
+        Covariance of the noise, in squares of the quantities' units (rad^2, m^2, ...): a number, a diagonal,
+        a matrix or values by name, 0 for exact sensors. The default is a variance of 1 for each quantity. No
+        real sensor has it, so give variances if you use a filter or noise.
     wrap : names
         Measured angles known modulo 2 pi; states in the map's own ``wrap`` are included.
     counts : dict of str to int, optional

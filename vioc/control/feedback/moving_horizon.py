@@ -160,10 +160,10 @@ class MovingHorizon:
     @cached_property
     def _cost(self) -> Cost:
         """Cost of the estimation problem, for the process noise and measurement residuals.
-        It is the sum of the squares of the noise and of the weighted residuals.
+        It is the sum of 1/2 |w|^2 + 1/2 |R (y - g(x))|^2 over the samples, with the noise w; see (MH 1).
 
-        It is 1/2 |w|^2 + 1/2 |R (y - g(x))|^2. The measurements y and R, a root of V^-1 for the available
-        measurements, are references of the cost. See (MH 1).
+        The measurements y and their weights R are references of the cost. R is a root of V^-1 for the
+        measurements that are available at a sample.
         """
         f, measure, ny = self._noisy, self.measurement, len(self.measurement.names)
         y, R = ca.SX.sym("y", ny), ca.SX.sym("R", ny, ny)
@@ -235,12 +235,13 @@ class MovingHorizon:
     # -- optimal control problem of one sample --------------------------------------------------
 
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return applied inputs and square roots of noise covariances in the window.
-        A mask is returned, too. It is True for steps of the map, and False for the step from the prior to the
-        first state. It is also False for steps that keep the state, while there are few measurements.
+        """Return inputs, roots of noise covariances and a mask for a window's steps.
+        The results are the applied inputs, the effects of the noise on inputs and on states, and a mask. The
+        mask is True for the last c - 1 steps, which are steps of the map; c is the number of measurements in
+        the window.
 
-        Step 0 leads from the prior to the first state. The last c - 1 steps are steps of the map; the steps
-        between keep the state. See (MH 2).
+        Step 0 leads from the prior to the first state. The steps between keep the state; they exist while
+        there are few measurements. See (MH 2).
         """
         M, f, m, c = self.horizon, self.map, self._noisy.nu, len(belief.Y) + 1
         U, G, S = np.zeros((M, f.nu)), np.zeros((M, f.nu, m)), np.zeros((M, f.nx, m))
@@ -267,7 +268,7 @@ class MovingHorizon:
         The guess is the last estimate, shifted by one sample. Without an earlier estimate, all states equal
         the prior mean and the noise is 0.
 
-        The noise of step 0 leads from the prior to the first state.
+        Step 0 leads from the prior to the first state; its noise is the difference between the two.
         """
         M, m, (x, P) = self.horizon, self._noisy.nu, belief.prior
         if belief.X is None or belief.W is None:
@@ -284,7 +285,8 @@ class MovingHorizon:
         """Return the measurements in the window and the weights of their residuals.
         The arrays have one row for each sample and serve as reference values of the estimation cost.
 
-        The weights are roots of V^-1. Measured angles are on the same turn as the guess.
+        The weights are roots of V^-1, the inverse covariance of the measurements. Whole turns are added to
+        measured angles so that they are near the guess.
         """
         ny, M, c, V = Y.shape[1], self.horizon, len(Y), self.measurement.V
         y, R = np.zeros((M + 1, ny)), np.zeros((M + 1, ny, ny))
@@ -324,7 +326,8 @@ class MovingHorizon:
     def _next_prior(self, belief: Window, Y: np.ndarray, search: Interior) -> tuple[np.ndarray, np.ndarray]:
         """Return the prior of the next window: mean and covariance of a state.
 
-        It contains the oldest measurement and step of this window, linearized at the solution. See (MH 3).
+        It follows from the prior of this window by the window's oldest measurement and oldest step,
+        linearized at the solution. See (MH 3).
         """
         f, (x, P), it, lin = self.map, belief.prior, search.now, search.lin
         first, ends, w = it.point.curve.x[1], it.point.steps.x1[1], it.point.curve.u[1]

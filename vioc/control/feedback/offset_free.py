@@ -46,10 +46,10 @@ class OffsetFree(Law):
     f : ExtendedMap
         The observer's map: the regulator's map with disturbances, parameters and biases as states.
     hold : names, optional
-        Quantities of the state that must equal their reference, for a law about one point: one Newton step
-        per sample, from the previous target, finds the target (OF 2). Required if parameters or disturbances
-        of states are estimated. By default disturbances of inputs are subtracted from the input (OF 1), which
-        is exact along any trajectory.
+        Quantities of the state that must equal their reference, for a law about one point. One Newton step
+        per sample, from the previous target, then finds the target (OF 2). Required if parameters or
+        disturbances of states are estimated. By default the estimated disturbances of inputs are subtracted
+        from the input (OF 1), which is exact along any trajectory.
 
     Raises
     ------
@@ -137,8 +137,8 @@ class OffsetFree(Law):
         """Return the next target state and input, by one Gauss-Newton step.
         The step starts at the target `at`; `constants` are the estimated disturbances, parameters and biases.
 
-        At the target a step keeps the state, and the named quantities equal their reference. The step is the
-        shortest one. See (OF 2).
+        The equations of the target are: the map keeps the state, and the quantities in `hold` equal their
+        reference. If several Gauss-Newton steps exist, the shortest one is taken. See (OF 2).
         """
         f, n = self.map.inner, self.map.inner.ndx
         steps = self.map.steps_at(np.concatenate([at.x, constants])[None], at.u[None])

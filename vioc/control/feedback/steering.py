@@ -50,10 +50,10 @@ class SteeredCovariance:
     cost : float
         Expected sum of z'Qz + v'Rv + z_N'Qf z_N.
     gap : float
-        No feasible gains cost less than cost - gap.
+        The smallest possible cost is at least cost - gap.
     prices : dict of str to float
-        Decrease of the cost, to first order, per relative increase of the allowed variance, for active
-        limits by name, summed over the samples.
+        For each active limit by name, the decrease of the cost per relative increase of the allowed variance,
+        to first order, summed over the samples.
     observer : KalmanFilter or None
         Filter whose estimate the law uses; part of the design.
     iterations : int
@@ -122,8 +122,8 @@ def steer_covariance(
     P0, W, W_u : as in `covariance`
         Covariances of the first error, of the disturbance added to x[k+1] and of the inputs' noise.
     final : dict of str to float, or (ndx, ndx)
-        Largest final standard deviations of quantities or errors of the state by name; or a
-        positive definite upper bound of P_N (final - P_N >= 0).
+        Largest final standard deviations of quantities or errors of the state by name; or a positive definite
+        upper bound of the final covariance P_N (final - P_N >= 0).
     bounds : dict of str to float or (low, high), optional
         Limits on inputs (``u.NAME``) and quantities of the state at every sample, as in `optimize`. Values
         on the trajectory keep a distance of `sigmas` standard deviations from them.
@@ -148,8 +148,8 @@ def steer_covariance(
     ValueError
         Wrong shapes, names or covariances; a trajectory that violates a bound itself.
     OptimizationError
-        If no gains keep the limits, as a lower bound proves: the message names the limits that exclude each
-        other and the least value of each; or if this is undecided.
+        If a lower bound proves that no gains satisfy the limits. The message names the limits that exclude
+        each other, and the least value that is possible for each. Also if this is undecided.
     """
     trajectory = trajectory_of(trajectory)
     if not isinstance(trajectory, Trajectory):

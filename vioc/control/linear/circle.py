@@ -16,9 +16,7 @@ KNOWN = 1e-10  # relative error of A: tolerance of steps and equilibria, cancell
 
 
 def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray:
-    """Tell on which side of the unit circle each eigenvalue of a matrix A lies.
-    The result is 1 for an eigenvalue outside the circle, -1 for one inside, and 0 if rounding errors leave
-    the side uncertain. `values` are the computed eigenvalues.
+    """Return on which side of the unit circle each eigenvalue of a matrix A lies.
 
     Parameters
     ----------
@@ -31,13 +29,15 @@ def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray
     Returns
     -------
     (n,) of int
-        1 outside, -1 inside, for every matrix within the uncertainty; 0 if this is not certain: on the
-        circle, or spread about it by rounding, as multiple eigenvalues are.
+        1 for an eigenvalue outside the circle, -1 for one inside, if this holds for every matrix within the
+        uncertainty. 0 if this is not certain: the eigenvalue is on the circle, or it is a multiple one, which
+        rounding spreads about the circle.
 
     Notes
     -----
-    A disc about an eigenvalue that does not touch the circle, on whose boundary sigma_min(z I - A) exceeds
-    the error, contains as many eigenvalues of every A + E with |E| below it.
+    Consider a disc about an eigenvalue that does not touch the circle. If sigma_min(z I - A) exceeds the
+    error on the boundary of the disc, the disc contains as many eigenvalues of every A + E with |E| below the
+    error.
     """
     n = len(A)
     if not n:
@@ -62,9 +62,10 @@ def natural_units(A: np.ndarray) -> np.ndarray:
     """Return units of the states in which the entries of A are as near 1 as possible.
     A is the matrix of a linear system; entries that are 0 are ignored.
 
-    The result does not depend on the units of A. The units d (n,) minimize squares of log(|A_ij| d_j / d_i)
-    over nonzero couplings; this is repeated without couplings that are then small. Unlike balancing, it also
-    scales states that only drive others, or are only driven, as a free body's momentum and position.
+    The scaled matrix does not depend on the units of A. The units d (n,) minimize the sum of squares of
+    log(|A_ij| d_j / d_i) over all nonzero couplings A_ij; this is repeated without the couplings that are
+    then small. Unlike balancing, the method also scales states that only drive others, such as a free body's
+    momentum, and states that are only driven, such as its position.
     """
     size = np.abs(A) * (1.0 - np.eye(len(A)))
     d, there = np.ones(len(A)), size > 0

@@ -87,7 +87,7 @@ class LinearSystem:
         The coordinates of the linear system omit changes of the state on which no step depends, such as those
         of rates of prescribed variables. C is the Jacobian of the outputs with respect to the state.
 
-        Such outputs would be zero in the coordinates.
+        In these coordinates, the effect of such entries on the output would be zero.
         """
         if not self.manifold:
             return
@@ -158,14 +158,14 @@ def linear_system(
 
 def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.ndarray]:
     """Return the matrices A and B of a linearization, with rounding errors set to 0.
-    The argument `found` contains this linearization, and others for slightly different step lengths. A
-    derivative that differs strongly between these linearizations is a rounding error.
+    The argument `found` contains this linearization, and others for slightly different step lengths. The
+    shapes of the results are (N, n, n) and (N, n, m).
 
-    Shapes (N, n, n), (N, n, m). A derivative changes in proportion to the step length; rounding noise changes
-    completely. If a state's row of A - I and B is noise at all N steps, the state is conserved (a momentum
-    that no force changes); if its column of A - I is noise, nothing depends on the state. Magnitudes alone
-    cannot distinguish noise from weak couplings, and rank decisions, which scale each state by its motion,
-    would count noise.
+    A derivative is a rounding error if it differs strongly between these linearizations: a true derivative
+    changes only in proportion to the step length. If a state's row of A - I and B is noise at all N steps,
+    the state is conserved (a momentum that no force changes). If a state's column of A - I is noise, nothing
+    depends on the state. Magnitudes alone cannot distinguish noise from weak couplings. Rank decisions scale
+    each state by its motion, so they would count noise as motion.
     """
     n = found[0].A.shape[1]
     A, *others = (lin.A - np.eye(n) for lin in found)

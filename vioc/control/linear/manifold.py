@@ -1,12 +1,12 @@
 """Tangent spaces of the states of constrained mechanisms.
 The tangent space at a state contains the small changes of the state that satisfy the linearized constraints.
 
-A state x = [q, p] of a variational integrator with constraints h(q) = 0 has errors that no motion has (dq
-that violates the constraints) and errors without effect on the future (dp in the range of Dh', which the next
-constraint impulse absorbs; rates of prescribed configurations). The remaining errors are the tangent space of
-the reduced phase space, and the linearization maps these spaces to each other exactly. Idle directions are
-errors that a step does not use; regulators and filters keep them, since a cost or a measurement may depend on
-them. Maths: docs/maths/feedback.md.
+Let x = [q, p] be a state of a variational integrator with constraints h(q) = 0. No motion has errors dq that
+violate the constraints. Other errors have no effect on the future: errors dp in the range of Dh', which the
+next constraint impulse absorbs, and rates of prescribed configurations. The remaining errors are the tangent
+space of the reduced phase space, and the linearization maps these spaces to each other exactly. Idle
+directions are errors that a step does not use. Regulators and filters keep them, since a cost or a
+measurement may depend on them. Maths: docs/maths/feedback.md.
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ RANK = 1e-9  # smaller singular values count as zero, for conditions of norm one
 def one_manifold(f: OneStepMap) -> bool:
     """Return True if tangent spaces of a map's constraint manifold can be computed.
     This requires that all states of the map satisfy the same constraints, and that velocity constraints can
-    be derived from the equations of a step.
-
-    False if phases have different constraints, or if velocity constraints cannot be derived from the step's
-    equations.
+    be derived from the equations of a step. Phases with different constraints, for example, give False.
     """
     if isinstance(f, SwitchedMap):
         return len({frozenset(g.multiplier_names) for g in f.maps}) == 1 and all(map(one_manifold, f.maps))
@@ -54,10 +51,8 @@ def has_manifold(f: OneStepMap) -> bool:
 
 def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
     """Return an orthonormal basis of the changes of a state that constraints allow.
-    The changes are tangent vectors at the state x. Changes without effect on the future motion are excluded,
-    too.
-
-    It spans the reduced tangent space.
+    Changes without effect on the future motion are excluded, too. The basis spans the reduced tangent space
+    at x.
 
     Parameters
     ----------
@@ -69,8 +64,8 @@ def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
     x : (nx,)
         State with h(x) = 0.
     idle : bool
-        Also keep idle directions, on which nothing in a step depends, not even a multiplier. Examples are the
-        rates of prescribed configurations: a step computes them and no step uses them, but a weight may
+        True to keep idle directions, too. Nothing in a step depends on them, not even a multiplier. Examples
+        are the rates of prescribed configurations: a step computes them, no step uses them, but a weight may
         depend on them.
 
     Returns
@@ -98,9 +93,8 @@ def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
 
 def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) -> np.ndarray:
     """Return bases of the state changes that constraints allow, along a trajectory.
-    Each basis spans tangent vectors at one state of the trajectory.
-
-    They are those of `tangent_basis`, rotated so that they change little from k to k + 1.
+    Each basis spans the space of `tangent_basis` at one state. It is rotated so that it changes little from k
+    to k + 1.
 
     Returns
     -------
@@ -119,9 +113,8 @@ def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) 
 
 def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Project the matrices A and B of a linearization to tangent spaces.
-    Each matrix in T is a basis of the changes of a state that the constraints allow.
-
-    It is T[k+1]' A[k] T[k] and T[k+1]' B[k], in coordinates z = T' dx.
+    Return T[k+1]' A[k] T[k] and T[k+1]' B[k], the matrices for the coordinates z = T' dx. Each matrix in T is
+    a basis of the changes of a state that the constraints allow.
 
     Parameters
     ----------
@@ -180,13 +173,12 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
 
 def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return matrices C and bases of idle directions, each for one of the states X.
-    The null space of C contains the changes of a state that satisfy the linearized constraints, except for
-    those without effect on the future motion. Idle directions are changes on which a step does not depend.
     The argument theta has the values of the map's parameters.
 
-    At each state the conditions (c, ndx) are the derivatives of the constraints by errors, and the kernel of
-    A among errors that satisfy them. Idle directions, returned second, span the part of that kernel that has
-    no effect on a multiplier and that no constraint excludes.
+    The null space of C (c, ndx) contains the errors of the state that satisfy the linearized constraints and
+    have an effect on the future motion. The rows of C are the derivatives of the constraints, and a basis of
+    the errors that satisfy the constraints and that the linearization A maps to 0. The idle directions are
+    combinations of these basis vectors that change no multiplier and that no constraint excludes.
     """
     G = _error_constraints(f)(np.ascontiguousarray(X), theta)[0]
     lin = f.derivatives.linearize(f.steps_at(X, np.array([f.rest_input(x) for x in X])))
@@ -204,10 +196,8 @@ def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.nd
 
 @lru_cache(maxsize=4)
 def _error_constraints(f: OneStepMap) -> Evaluator:
-    """Return a function that computes the constraints' Jacobian at a state.
-    Derivatives are with respect to a small change of the state (a tangent vector).
-
-    It is (x, parameters) -> (m, ndx).
+    """Return a function that computes the constraints' Jacobian (m, ndx) at a state.
+    Its arguments are (x, parameters). Derivatives are with respect to the error of the state.
     """
     jacobian = error_jacobian(f, ca.vertcat(ca.SX(0, 1), *constraint_expressions(f)))
     return Evaluator(ca.Function("G", [f.symbols.x, f.symbols.parameters], [ca.densify(jacobian)]))
@@ -232,10 +222,8 @@ def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
 @lru_cache(maxsize=4)
 def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
     """Return a function that computes a matrix C for a state, and the sparsity of C.
-    The null space of C contains the changes of the state that satisfy the linearized constraints, except for
-    those without effect on the future motion.
-
-    The function is (x, parameters) -> C (c, nx).
+    The function is (x, parameters) -> C (c, nx). The null space of C contains the changes of the state that
+    satisfy the linearized constraints, except for those without effect on the future motion.
     """
     x, names = f.symbols.x, f.state_names
     moments = _momenta(f)
@@ -279,8 +267,8 @@ def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
     The impulses of velocity constraints in the next step cancel these changes, so that they do not affect the
     motion. The argument `moments` has the indices of the momenta in the state.
 
-    They are rows (1, nx) with A of A(q) dq = 0, derived from the step's equations, in which p and the
-    impulses are added to each other.
+    Each equation is a row (1, nx) that contains a row of the matrix A of the velocity constraints A(q) dq =
+    0. The step's equations yield A, since they contain the momenta p and the impulses as a sum.
     """
     residual = _equations(f)
     if not f.mechanism.velocity_constraints or residual is None:
@@ -311,8 +299,9 @@ def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]
     """Divide the rows of a sparse matrix into groups that have no columns in common.
     The argument `pattern` is the sparsity of the matrix, which has n columns, one for each state.
 
-    A group is a pair (rows, states). Separate groups yield a basis that mixes only states that a condition
-    mixes: states without a condition remain coordinates, configurations and momenta remain separate.
+    A group is a pair (rows, states). A null space that is computed for each group combines only states that
+    occur in common conditions (rows). States without a condition remain coordinates, and configurations
+    remain separate from momenta.
     """
     m, one = pattern.size1(), ca.Sparsity.diag
     graph = ca.vertcat(ca.horzcat(one(m), pattern), ca.horzcat(pattern.T, one(n)))

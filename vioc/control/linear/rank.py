@@ -134,11 +134,11 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
 
     Notes
     -----
-    This is Paige's staircase algorithm, by orthogonal transformations, for (A^p, [B, A B, ..., A^(p-1) B]),
-    which has the same subspace for every p. In short steps a slow mechanism moves so little that couplings
-    are lost in rounding; long steps of a chain of integrators hide its length. Each state is
-    scaled by its motion under the inputs, so that units do not matter, unless the motions of two states
-    differ by a factor of 1e13: the smaller one then counts as rounding.
+    This is Paige's staircase algorithm, by orthogonal transformations, for (A^p, [B, A B, ..., A^(p-1) B]).
+    Its subspace is the same for every p, but the accuracy is not: in short steps a slow mechanism moves so
+    little that couplings are lost in rounding, and long steps hide the length of a chain of integrators. Each
+    state is scaled by its motion under the inputs, so that units do not matter. If the motions of two states
+    differ by a factor of 1e13, however, the smaller one counts as rounding.
     """
     A, B = input_pair(A, B)
     if len(A) == 0:
@@ -185,7 +185,7 @@ def reached(
     """Return the subspace of final states that inputs can reach from the state 0.
     The linear system is time-varying, for example a linearization along a trajectory.
 
-    It is R_N of R_{k+1} = A_k R_k + im B_k, R_0 = 0.
+    It is the subspace R_N in the recursion R_{k+1} = A_k R_k + im B_k with R_0 = 0.
 
     Parameters
     ----------
@@ -196,9 +196,9 @@ def reached(
     Returns
     -------
     Subspace
-        Subspace at the last state, for the number of sections (1, 2, 4, 8) with the clearest decisions. A
-        section is treated as one step, with the product of its A_k and a Gramian factor; for a very unstable
-        motion a single section hides directions that do not grow.
+        Subspace of the last state. The N steps are divided into 1, 2, 4 or 8 sections; the result is that of
+        the number with the clearest decisions. A section is treated as one step, with the product of its A_k
+        and a Gramian factor. For a very unstable motion, a single section hides directions that do not grow.
     """
     N = len(A)
     if N == 0 or len(B) != N:
@@ -240,8 +240,8 @@ def compressed(L: np.ndarray) -> np.ndarray:
 def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the norms of a matrix's rows, and a mask of norms above rounding errors.
 
-    The norm of a row that is rounding is replaced by 1. A basis must not include rounding: after scaling it
-    would be as large as a small motion.
+    A norm that is a rounding error is replaced by 1. The mask serves to remove such rows: divided by their
+    norms, rounding errors would be as large as other motions.
     """
     rows = np.linalg.norm(M, axis=1)
     there = rows > ROUNDING * rows.max(initial=0.0)
@@ -252,7 +252,8 @@ def _clarity(space: Subspace) -> float:
     """Return how certain the numerically decided dimension of a subspace is.
     The result is the ratio of the smallest accepted to the largest rejected singular value.
 
-    A direction with singular value s has an error of eps/s, and so have all directions that follow from it.
+    The rejected value counts as at least eps/s, with the smallest accepted value s: a direction with singular
+    value s has an error of eps/s, and so have all directions that follow from it.
     """
     least = min(space.accepted, 1.0)
     return least / max(space.rejected, np.finfo(float).eps / least)

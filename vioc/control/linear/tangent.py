@@ -1,7 +1,7 @@
 """Derivatives of symbolic expressions with respect to the state of a map.
-On a manifold of states, they are derivatives with respect to tangent vectors.
 
-They are taken at zero error. If errors are differences of states, they are derivatives by the state. See
+They are derivatives with respect to the error of the state (a tangent vector), at zero error. If errors are
+differences of states, these are derivatives with respect to the state itself. See
 docs/maths/optimal_control.md, "States on a manifold".
 """
 
@@ -21,10 +21,8 @@ def foreign_symbols(expression: ca.SX, known: ca.SX) -> list[str]:
 
 def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
     """Return the Jacobian of an expression with respect to the state of a map.
-    The derivatives are with respect to a small change of the state (a tangent vector) and the variables
-    `others`.
-
-    Derivatives are taken by (error of the state, others); the shape is (rows, ndx + ...).
+    The first ndx columns are derivatives with respect to the error of the state (a tangent vector), the other
+    columns those with respect to the variables `others`. The shape is (rows, ndx + ...).
     """
     moved, by, e = _by_error(f, expression, *others)
     found = _lifted(f, moved)
@@ -60,10 +58,9 @@ def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
 
 def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
     """Return gradient, direction d, and Hessian times d of a scalar expression.
-    The direction d is a vector of new symbols. Derivatives are with respect to a small change of the state (a
-    tangent vector) and the symbols `others`.
-
-    d is (ndx + ...,). The Hessian times d is a short expression even if the Hessian is not.
+    The direction d (ndx + ...,) is a vector of new symbols. Derivatives are with respect to the error of the
+    state (a tangent vector) and the symbols `others`. The Hessian times d is a short expression even if the
+    Hessian is not.
     """
     moved, by, e = _by_error(f, scalar, *others)
     d = ca.SX.sym("d", by.numel())
@@ -104,9 +101,9 @@ def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
 def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
     """Replace implicit quantities in an expression by symbols.
     An implicit quantity is the solution of linear equations, for example a velocity computed from momenta.
-    Return None if the expression has no implicit quantities.
 
-    Returns `Mechanism.implicit` and the expression.
+    Return these quantities (`Mechanism.implicit`) and the new expression, or None if the expression has no
+    implicit quantities.
     """
     inner = f.mechanism.implicit if f.ndx == f.nx else None
     lifted = None if inner is None else inner.lifted(expression)

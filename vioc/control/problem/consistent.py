@@ -27,11 +27,11 @@ class ConstraintProjection:
     """Projection of states onto the holonomic constraints h(q) = 0 of a map.
 
     Joint variables change by the smallest amount that satisfies the constraints, in units of the sizes of
-    states. Momenta stay, since the next step absorbs their components across the constraints. States between
-    consistent ones, such as those of a straight line or after a Newton step, violate the constraints. A time
-    step from such a state ends at h = 0, so it adds velocities of about -h/dt that the motion does not have.
+    states. Momenta do not change, since the next step absorbs their components along the gradients of h.
+    States on a straight line or after a Newton step violate the constraints. A time step from such a state
+    ends at h = 0, so it adds velocities of about -h/dt that the motion does not have.
 
-    States stay as they are without constraints, and if the map's steps are those of several maps in turn
+    No state changes if the map has no constraints, or if its steps are those of several maps in turn
     (`SwitchedMap`), which have different constraints.
 
     Parameters
@@ -56,11 +56,11 @@ class ConstraintProjection:
         return Evaluator(ca.Function("onto", [s.x, s.parameters], [h, slopes])) if moves else None
 
     def __call__(self, X: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
-        """Return states with joint variables that give the constraints given values.
-        The shapes are (N, nx) for the states X, and (N, m) for the `values`; default 0.
+        """Return the states X (N, nx), with joint variables that satisfy h(q) = values.
 
-        A state stays as it is if its corrections do not contract or are too many, and if the first one is
-        below the fraction `ONTO` of the sizes. A constraint that no joint variable moves is disregarded.
+        `values` (N, m) are 0 by default. A state is returned unchanged if its first correction is below the
+        fraction `ONTO` of the sizes, if its corrections do not contract, or if they are too many. A
+        constraint that no joint variable affects is ignored.
         """
         if not self._at or self._values is None:
             return X
@@ -78,9 +78,9 @@ class ConstraintProjection:
         return X
 
     def predicted(self, X: np.ndarray, change: np.ndarray) -> np.ndarray | None:
-        """Predict the values of the constraints after a change of states.
-        They are linearized about the states X. Return None without constraints.
-        Shapes (N, nx), (N, nx) -> (N, m).
+        """Predict the values (N, m) of the constraints after a change of states.
+        The constraints are linearized about the states X (N, nx), and `change` has the same shape. Return
+        None without constraints.
         """
         if not self._at or self._values is None:
             return None
@@ -120,9 +120,10 @@ class HolonomicConstraint(NamedTuple):
 def holonomic_constraints(f: OneStepMap, parameters: Collection[str] = ()) -> list[HolonomicConstraint]:
     """Return the holonomic constraints h = 0 of a map.
 
-    Multipliers of contacts that may open, of friction and of constraints on velocities belong to no holonomic
-    constraint. The list is also empty if errors are not differences of states. `parameters` are the free
-    ones. A map whose steps are those of several maps in turn has the constraints of all of them.
+    Contacts that may open, friction and constraints on velocities also have multipliers, but are no holonomic
+    constraints. The list is empty if the errors of the map's states are not differences of states.
+    `parameters` are the names of free parameters. A map whose steps are those of several maps in turn has the
+    constraints of all of them.
     """
     if f.ndx != f.nx:
         return []
@@ -140,21 +141,21 @@ def holonomic_constraints(f: OneStepMap, parameters: Collection[str] = ()) -> li
 
 
 def _first_map(f: OneStepMap) -> OneStepMap:
-    """Return the map that takes the first step, without what is built around it."""
+    """Return the map that takes the first step, without the maps that wrap it."""
     if isinstance(f, SwitchedMap):
         return _first_map(f.maps[0])
     return _first_map(f.inner) if isinstance(f, MapAround) else f
 
 
 def across_constraints(f: OneStepMap, x: np.ndarray) -> dict[str, bool]:
-    """Return the momenta of constrained joint variables, by name.
-    A value is True if the velocity of this variable belongs to a largest set of velocities that are
-    independent of each other at the state x (nx,). The velocities of this set determine the others.
+    """Return the names of momenta of constrained joint variables, each with a flag.
+    A variable is constrained if a holonomic constraint depends on it. The flag is True if the velocity of the
+    variable belongs to a largest set of velocities that are independent of each other at the state x (nx,).
+    The velocities of this set determine the others.
 
-    A variable is constrained if a holonomic constraint depends on it. The component of the momentum along the
-    gradient of the constraint has no effect on the motion. Velocities are compared by their kinetic energies,
-    so that the choice does not depend on units. All are chosen if the steps are those of several maps in
-    turn, of which the last one may have fewer constraints.
+    The component of the momentum along the gradient of a constraint has no effect on the motion. Velocities
+    are compared by their kinetic energies, so that the set does not depend on units. All flags are True if
+    the steps are those of several maps in turn, since the last of these may have fewer constraints.
     """
     constraints = holonomic_constraints(f)
     bound = {state for c in constraints for state in c.states}
@@ -189,12 +190,12 @@ def loose_start(
     linked: frozenset[str] = frozenset(),
     before: frozenset[str] = frozenset(),
 ) -> dict[str, ca.SX]:
-    """Return the holonomic constraints that a partly free initial state must satisfy.
-    Constraints that the given states already imply are omitted.
+    """Return the constraints of a partly free initial state, as expressions by name.
 
-    They are h(q_0) = 0 and Dh(q_0) p_0 = 0 for the constraints of the first step, unless the given states
-    imply them; free parameters leave them open, too. A momentum across a constraint moves nothing: the
-    impulse of the first step absorbs it.
+    They are h(q_0) = 0 and Dh(q_0) p_0 = 0 for the holonomic constraints h of the first step. Constraints
+    that the given states already imply are omitted, unless they depend on free parameters. The second
+    equation fixes the component of the momentum along the gradient of h. This component has no effect on the
+    motion, since the impulse of the first step absorbs it.
 
     Parameters
     ----------

@@ -177,8 +177,7 @@ def end_condition(
     """Convert a value or range of a quantity at the start or end to a constraint.
 
     If the dict `among` has values of all three components of an orientation, the rotation from the target
-    orientation is constrained to 0 instead. This rotation is smooth also at half a turn, where rotation
-    vectors jump.
+    orientation is constrained to 0 instead; it is smooth also at half a turn, where rotation vectors jump.
     """
     turned = turn(f, name, among)
     value, expression = (value, f.quantity(name)) if turned is None else (0.0, turned)
@@ -227,9 +226,8 @@ def duration_limits(value: Any) -> tuple[float, float]:
 
 def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
     """Return the prescribed differences, end minus start, of periodic states.
-
-    The keys are the indices of these states. `periodic` is True for all states, or names, or differences by
-    name.
+    The keys are the indices of these states. `periodic` is True for all states, or a list of names, or a dict
+    of differences by name.
     """
     names = f.state_names
     if periodic is None or periodic is False:

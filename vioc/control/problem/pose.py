@@ -51,11 +51,10 @@ def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, fl
 
 def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = None) -> ca.SX:
     """Return the error between the pose of a frame and a target pose.
-    It is an expression in a map's symbols, for use in costs and constraints.
 
-    It stacks p - p_d (m, in the world) and log(R_d' R) (rad, in the axes of R_d). Example:
-    ``PathConstraint("upright", pose_error(f, "cup", rotation=R)[:2], -0.1, 0.1)``. Arguments are those of
-    `pose`; a part that is not given has no rows.
+    It is an expression in a map's symbols, for use in costs and constraints: p - p_d (m, in the world),
+    followed by log(R_d' R) (rad, in the axes of R_d). Arguments are those of `pose`; a part that is not given
+    has no rows. Example: ``PathConstraint("upright", pose_error(f, "cup", rotation=R)[:2], -0.1, 0.1)``.
     """
     position, R = _given(frame, position, rotation)
     rows = []
@@ -72,12 +71,12 @@ def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = 
 
 def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
     """Return the error of a component of a frame's orientation, such as ``hand:rx``.
-    The dict `among` contains the target values by name. Return None if one of the three components of the
-    orientation has no target value.
+    Return None for other names, and if the dict `among` of target values lacks a number for one of the
+    orientation's three components: then the component itself is compared with its target.
 
-    For ``FRAME:rx`` it is the entry of J_r(r_d)^-1 log(R_d' R), which to first order is r - r_d, so that
-    multipliers are derivatives by the given values; it is smooth where r jumps. None unless all three
-    components of R_d are numbers `among` the conditions: then the quantity itself is meant.
+    The error is an entry of J_r(r_d)^-1 log(R_d' R), with the target R_d and its rotation vector r_d. To
+    first order it is r - r_d, so that multipliers are derivatives with respect to the target values. It is
+    smooth where the rotation vector r jumps.
     """
     owner = component(name)
     R = None if owner is None else f.quantities.rotation(owner[0])

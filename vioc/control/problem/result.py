@@ -43,8 +43,8 @@ class Iteration(NamedTuple):
         Method of the direction: ``"newton"``, ``"gauss-newton"``, ``"steepest"``; with prefix ``"ms "``
         for steps of symbolic multiple shooting; ``"blend"`` uses a fraction of the exact curvature.
     shift : float
-        Shift of the Hessian, in units of the inputs' mean weight; 0 for Newton's own. For shooting the
-        damping of Gauss-Newton's inputs.
+        Shift of the Hessian's diagonal, in units of the inputs' mean weight; 0 without a shift. For
+        Gauss-Newton steps of shooting, it is the damping of the inputs.
     cost : float
         Cost before the step.
     descent : float
@@ -54,8 +54,8 @@ class Iteration(NamedTuple):
     trials : int
         Trajectories, or curves, tried by the line search.
     gap : float
-        Distance of a curve from a trajectory: |r| in the units of the map's residual; for shooting the
-        largest residual of defects, equations and limits.
+        Distance of a curve from a trajectory: norm of the residuals r of all steps' equations, in their
+        units; for shooting, the largest magnitude of all defects and constraint residuals.
     """
 
     iteration: int
@@ -201,9 +201,9 @@ class Rollout(NamedTuple):
     ----------
     trajectory : Trajectory
     gap : float
-        Largest difference of its states from the result's.
+        Largest difference between the states of the simulation and those of the result.
     cost : float or None
-        Cost by the problem's `Cost`; None without one, and for a result that was pickled.
+        Cost of the simulation by the problem's `Cost`; None without one, and for a result that was pickled.
     feedback : bool
         True if the inputs were applied with feedback.
     """
@@ -223,9 +223,9 @@ class Result(AsTrajectory):
     Attributes
     ----------
     trajectory : Trajectory
-        The rollout of its x_0 and inputs; see `open_loop_gap`. For `vioc.control.dmoc` the samples of the
-        solver, a rollout up to `defect`; `rollout` returns an exact one. Several phases are joined
-        on a `SwitchedMap`; ValueError if they are `apart`.
+        The rollout of its first state and inputs; see `open_loop_gap`. From `vioc.control.dmoc`, it is the
+        solver's solution, a rollout up to `defect`; the method `rollout` returns an exact one. Several phases
+        are joined on a `SwitchedMap`; ValueError if they are `apart`.
     phases : tuple of PhaseResult
         One phase, or the phases of a `dmoc.Problem`.
     cost : float
@@ -243,10 +243,10 @@ class Result(AsTrajectory):
         The solved problem. ValueError for a result that was pickled, since pickling drops it.
     multipliers : dict of str to array
         Multipliers of limits, by the name of a constraint or a bound, over its samples: >= 0 at an upper
-        limit, <= 0 at a lower one; minus the derivative of the optimal cost by the limit. Conditions at ends
-        are ``initial NAME`` and ``final NAME``. DMOC also has those of a step's equations, ``dynamics.STATE``
-        and ``h.CONSTRAINT``. An unknown name raises a ModelError with the known ones. With several phases
-        they belong to the phases; impulses of the mechanism are `trajectory.multipliers`.
+        limit, <= 0 at a lower one; minus the derivative of the optimal cost with respect to the limit. Names
+        of conditions at ends are ``initial NAME`` and ``final NAME``; DMOC also has ``dynamics.STATE`` and
+        ``h.CONSTRAINT`` of the step's equations. An unknown name raises a ModelError with the known ones.
+        Each of several phases has its own. Impulses of the mechanism are `trajectory.multipliers`.
     violations : list of Violation
         Samples outside of their limits: name, k, t, value, limits; the worst first.
     margin : float
@@ -261,23 +261,24 @@ class Result(AsTrajectory):
         1e-6 of 1 + |x| (a strongly unstable system over a long horizon, where rounding grows), `trajectory`
         is the closed-loop iterate, as `message` says: follow it with `stabilize`, not open loop.
     defect : float
-        Largest residual of a step's equations, in their units, after DMOC; nan for the other methods,
-        whose steps are the map's.
+        Largest residual of a step's equations, in their units, after DMOC; nan for the other methods, in
+        which the map computes the steps.
     slope : float
-        Dg(xi).zeta, <= 0, for the zeta of a Hessian without any shift: the method's own, or Gauss-Newton's if
-        that has no minimum. Projection tests it for convergence; nan if none was computed.
+        Dg(xi).zeta <= 0, the derivative of the cost along the direction zeta of a Hessian without shift: that
+        of the method, or the Gauss-Newton Hessian if the former gives no minimum. The projection method tests
+        it for convergence; nan if none was computed.
     error : float
         Scaled KKT residual, which shooting tests for convergence; nan for the other methods.
     scale : float or None
         Factor of the cost in shooting, reused by a search from this result.
     curve : (X, U) or None
-        Last states and inputs of a search that ended before they were a trajectory; shooting continues from
-        them if the result is its guess.
+        Last states and inputs of a shooting search that did not converge; shooting continues from them if the
+        result is its guess.
     apart : str
-        Reason why several phases are not one trajectory: other states, a jump that leaves some free, or ends
-        of an unsuccessful search that do not meet within 1e-6 of the state. Empty if they are.
+        Reason why several phases are not one trajectory: they have different states, a jump leaves states
+        free, or a search failed and the phases' ends differ by more than 1e-6 of the state. Empty if none.
     stages : list of Stage
-        Solves of DMOC with contact, one for each smoothing.
+        Solutions of DMOC with contact, one for each smoothing.
     stats : dict
         Statistics of DMOC's solver; empty after pickling.
     """
@@ -330,7 +331,7 @@ class Result(AsTrajectory):
     def obstacles(self) -> dict[str, Ball]:
         """Balls of the obstacle constraints by name, for films and the viewer.
 
-        With several phases, a moving obstacle stands still in the phases before its own.
+        With several phases, a moving obstacle rests at its first position during the phases before its own.
         """
         found: dict[str, Ball] = {}
         before = 0
@@ -430,8 +431,8 @@ class Result(AsTrajectory):
     def refine(self, factor: int = 2, **options: Any) -> Result:
         """Solve the problem again with `factor` times as many steps, from this result.
 
-        The duration is the same. `options` are those of its problem's `solve`: DMOC's for a result of DMOC,
-        else shooting's.
+        The duration does not change. `options` are arguments of `solve`: that of `dmoc.Problem` for a result
+        of DMOC, and otherwise that of `vioc.control.Problem`.
         """
         finer: Result = self.problem.refine(self, factor, **options)
         return finer
@@ -439,13 +440,13 @@ class Result(AsTrajectory):
     def sensitivity(self) -> Any:
         """Return derivatives of the optimum with respect to parameters and initial state.
 
-        They are a `dmoc.Sensitivity` and use the step's own equations: a result of another method is first
-        solved by DMOC.
+        The result is a `dmoc.Sensitivity`, which uses the equations of the steps. DMOC therefore solves the
+        problem again first if the result is that of another method.
 
         Raises
         ------
         OptimizationError
-            If it is not an optimum, or not a regular one.
+            If the result is not an optimum, or not a regular one.
         ValueError
             If DMOC does not support the problem, or the result was pickled.
         """
@@ -465,8 +466,8 @@ class Result(AsTrajectory):
         """Return a text with the verdict of the search.
         The text also tells how far the rollout of the inputs departs from the optimized motion.
 
-        For phases that are `apart` the reason is given; each can be asked for. For contacts it has the
-        largest product of gap and impulse, and the smoothings.
+        If the phases are `apart`, the text has the reason instead; `phase` selects one of them. For contacts,
+        the text has the largest product of gap and impulse, and the smoothings.
 
         Examples
         --------
@@ -517,7 +518,7 @@ def finished(
 ) -> Result:
     """Return the result of a search, or raise its error if `raise_on_failure`.
 
-    An interrupt carries the result.
+    If the search was interrupted, the KeyboardInterrupt has the attribute ``result``.
     """
     if monitor is True:
         print(result.message)
@@ -530,12 +531,12 @@ def finished(
 
 def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, float, bool]:
     """Simulate the inputs of a motion without feedback, and compare the two motions.
-    The results are a trajectory, the distance of the two motions, and True if this distance is too large. In
-    this case the trajectory is the given motion, otherwise it is the simulated motion.
+    Return a trajectory, the distance of the two motions, and True if this distance is too large. The
+    trajectory is then the given motion; otherwise it is the simulated one.
 
-    The test uses the sizes of a problem's states, by default those of the
-    motion. Steps are reproducible to the bit, so the distance is usually 0; recursions that compile the step
-    again may round differently, which an unstable motion amplifies.
+    The distance is compared with the typical `sizes` of states, by default those of the motion. Steps are
+    reproducible to the bit, so the distance is usually 0. Recursions that compile the step again may round
+    differently, and an unstable motion amplifies these differences.
     """
     f = run.map
     try:
@@ -550,10 +551,9 @@ def open_loop(run: Trajectory, sizes: Sizes | None = None) -> tuple[Trajectory, 
 
 def off_branch(run: Trajectory, near: float = OWN) -> str:
     """Return a warning if a motion contains wrong steps, else "".
-    A wrong step solves the discrete equations, but at another root than the step that the map computes.
 
-    Steps are compared with the map's steps to `near` relative to 1 + |x| in units of sizes. Equations of
-    long steps have several roots, and only one of them is the step.
+    The discrete equations of long steps have several roots. A step is wrong if it ends at another root than
+    the step that the map computes: their difference, relative to 1 + |x| in units of sizes, is above `near`.
     """
     f = run.map
     try:
@@ -574,11 +574,11 @@ def off_branch(run: Trajectory, near: float = OWN) -> str:
 
 def judged(status: Status, run: Trajectory, gap: float, leaves: bool) -> tuple[Status, str]:
     """Return the status of a search after a comparison with the inputs' rollout.
-    `gap` is the distance of the optimized motion from this rollout, and `leaves` is True if the distance is
-    too large. A text is returned, too: a warning if `leaves` is True, else "".
+    Return also a warning, which is empty if the rollout does not depart from the optimized motion.
 
-    `gap` and `leaves` are results of `open_loop`. A motion that departs from the rollout of its inputs is
-    still converged if its steps are the map's.
+    `gap` and `leaves` are results of `open_loop`: the distance of the optimized motion from the rollout, and
+    True if this distance is too large. A motion that departs from the rollout of its inputs is still
+    converged if its steps are those of the map.
     """
     if not leaves:
         return status, ""

@@ -1,8 +1,8 @@
 """Typical sizes of states and inputs, which make a search independent of units.
 
-Sizes are products of a mass, a length and a time of the problem: the mass of the mechanism, the extent of
-mechanism and motion, and the duration. For momenta of single variables, and inputs that act on one, the
-inertia of that variable replaces that of the whole mechanism: a wrist needs less torque than a shoulder.
+A size is a product of powers of a mass, a length and a time: the mass of the mechanism, the extent of
+mechanism and motion, and the duration. The size of a momentum or input of a single variable follows from the
+inertia of this variable instead of the whole mechanism's: a wrist needs less torque than a shoulder.
 Quantities without a known unit have size 1.
 """
 
@@ -51,8 +51,8 @@ def powers(unit: str) -> tuple[int, int, int] | None:
 def power(value: float) -> float:
     """Return the power of 1000 nearest to a value, which serves as a unit.
 
-    Examples are g, kg and t, or mm, m and km. Values near 1 have unit 1, so they are unchanged to the bit,
-    and scaling a problem to another such unit gives the same scaled problem.
+    Examples of such units are g, kg and t, or mm, m and km. A value near 1 has the unit 1, and is not changed
+    by scaling, to the bit. A problem that is rescaled by such a unit leads to the same scaled problem.
     """
     if not 0 < value < np.inf:
         return 1.0
@@ -72,14 +72,14 @@ class Sizes:
     known : mapping of str to value
         Values and limits of quantities, by name, that determine the length if the mechanism has none.
     single : bool
-        Let momenta and inputs of single variables have sizes of their own, from the variables' inertias.
+        True if sizes of single variables' momenta and inputs follow from the inertias of these variables.
 
     Attributes
     ----------
     time : float
         The unit of time, s.
     measured : bool
-        True if the length follows from the problem; False if there is none in it, so that 1 m is assumed.
+        True if the length follows from the problem; False if the problem has none and 1 m is assumed.
     """
 
     def __init__(

@@ -88,7 +88,9 @@ def verdict(
     promise: str = "",
     found: Sequence[Violation] = (),
 ) -> str:
-    """Return a sentence on how a search ended, with advice and the worst violations."""
+    """Return a sentence on how a search ended, with advice and the worst violations.
+    `work` is a text such as "12 iterations". `found` are the violations, the largest first.
+    """
     text = f"{status.replace('_', ' ')} after {work} at cost {cost:.10g}{promise}"
     if what := "; ".join(t for t in advice if t):
         text += f": {what}"

@@ -1,8 +1,8 @@
 """Condensed quadratic program of a receding horizon, without states as variables.
 
-It is used without a compiler. The states are eliminated. The variables are d_k of u_k = -K_k x_k - f_k +
-L_k^-T d_k with the gains of the program's Riccati recursion: the cost is then 1/2 |d|^2 up to a constant, and
-matrices stay small where the map is unstable.
+It is used without a compiler. The states are eliminated, and the variables are d_k in the inputs u_k = -K_k
+x_k - f_k + L_k^-T d_k. The gains K_k, offsets f_k and Cholesky factors L_k are those of the program's Riccati
+recursion. The cost is then 1/2 |d|^2 up to a constant, and matrices stay small even if the map is unstable.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class CondensedSolver:
         Return the states and inputs of all stages in one array, the last state, the multipliers of the
         constraints that have a finite limit, and True if the solver succeeded.
 
-        If the solver failed, the result of `least` takes the place of the multipliers.
+        If the solver failed, the smallest constraint violations (`least`) are returned instead of the
+        multipliers.
         """
         (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
         soft, size = self._soft, by_d.shape[2]
@@ -140,10 +141,10 @@ class CondensedSolver:
 
     def least(self, x0: np.ndarray) -> np.ndarray:
         """Return the smallest constraint violations for initial state x0.
-        They are the violations with the least sum of squares.
+        They are the violations with the least sum of squares, of the constraints that have a finite limit
+        (`kept`).
 
-        The constraints are those of `kept`. If they are infeasible, the violations are multipliers that prove
-        it, (RH 11).
+        If these constraints are infeasible, the violations are multipliers that prove it, see (RH 11).
         """
         rows, size = self._matrix.shape
         H = np.concatenate([np.full(size, ROUGH), np.ones(rows)])

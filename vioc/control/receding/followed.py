@@ -23,7 +23,8 @@ class Takeover(NamedTuple):
     offset : (ndx,)
         Error from the constant state minus the error from the trajectory's last state.
     Qf, P : (ndx, ndx)
-        Costs-to-go of the error from the trajectory's last state, and of that from the constant state.
+        Matrices of the cost-to-go: Qf for the error from the trajectory's last state, P for the error from
+        the constant state.
     """
 
     sample: int
@@ -49,9 +50,10 @@ class Reference(NamedTuple):
     k0 : int
         Sample of the first row.
     after : str
-        "ends"; "holds": the last row is repeated; "repeats": all rows are repeated.
+        After the last row, the reference "ends"; or it "holds": the last row is repeated; or it "repeats":
+        all rows are repeated.
     takeover : Takeover or None
-        Transition, for a trajectory followed by a constant reference.
+        Change to a constant reference at the trajectory's end, if there is one.
     """
 
     A: np.ndarray
@@ -70,8 +72,8 @@ class Reference(NamedTuple):
         """Return the indices of the reference's samples and steps in a horizon.
         The horizon begins at sample k and has at most `horizon` steps.
 
-        They are the samples k .. k + n and the n steps between them, with n < horizon near an end. Raises
-        ValueError outside of the reference.
+        The indices are those of the samples k .. k + n and of the n steps between them. The number n is less
+        than `horizon` if the reference ends before. Raises ValueError if the reference has no sample k.
         """
         i, last = as_count(k, "k", 0) - self.k0, len(self.U)
         if i < 0 or (i >= last and self.after == "ends"):
@@ -85,10 +87,8 @@ class Reference(NamedTuple):
 
 def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = None) -> Reference:
     """Return the reference of a regulator: a trajectory or an equilibrium.
-    S is the weight of products of state deviations and inputs in the cost. If S is None, the weight of the
-    regulator is used.
-
-    `S` replaces the regulator's cross weight. Raises ValueError for unequal steps.
+    S is the weight of products of state deviations and inputs in the cost, by default that of the regulator.
+    Raises ValueError for unequal steps.
     """
     f = regulator.map
     if isinstance(regulator, SteadyRegulator):

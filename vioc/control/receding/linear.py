@@ -53,8 +53,9 @@ class LinearMPC(Law):
         minimize  sum over j < n of z'Qz + v'Rv + 2 z'Sv  +  z_n' P z_n   (+ linear s + 1/2 square s^2)
         lower <= u_d + v <= upper,   lower - s <= x_d + z <= upper + s,   |u_j - u_{j-1}| <= dt rate
 
-    The weights, the reference and P are those of the regulator, so the first input equals the regulator's if
-    no bound is active.
+    z and v are deviations of state and input from the reference x_d, u_d, and s are violations of soft
+    bounds. The weights, the reference and P are those of the regulator, so the first input equals the
+    regulator's if no bound is active.
 
     Parameters
     ----------
@@ -66,8 +67,8 @@ class LinearMPC(Law):
     bounds : dict of str to (lower, upper), or None
         Bounds of inputs, and of states at samples 1 .. n: as in `vioc.control.optimize`, but constant.
     rate : float, (nu,), dict of str to float, or None
-        Largest change of an input per second, in its units per second, > 0; also from `before` to the first
-        sample.
+        Largest change of an input per second, in its units per second, > 0. The change from `before` to the
+        first input is limited, too.
     before : (nu,), dict of str to float, optional
         Input applied before the first sample, 0 where not named; by default the input of the reference at the
         first sample, such as that of an equilibrium.
@@ -256,8 +257,8 @@ class LinearMPC(Law):
         After this end, state deviations are relative to a constant reference state. The terms are 0 if the
         horizon does not contain the end. Return the constant term of the cost.
 
-        The weight P becomes Qf. Later steps have the cost z'Pz for the error z from the constant state if no
-        bound is active.
+        If no bound is active, the steps after the end cost z'Pz for the error z from the constant state. The
+        term Qf - P is added to the weight at the end, so that the cost-to-go there is Qf.
         """
         nz, ref = self.map.ndx, self._reference
         d.c[:n, :nz], d.g[:n, :nz], d.g_end[:nz] = 0.0, 0.0, 0.0
@@ -295,7 +296,7 @@ class LinearMPC(Law):
     ) -> OptimizationError:
         """Return an error that names the infeasible hard bounds on states.
 
-        They are the bounds that the solution of a softened program exceeds.
+        To find them, the program is solved with soft bounds on states: its solution exceeds these bounds.
         """
         where = f"sample {k}: the program has no solution"
         hard = np.full(len(self._bounded), True) if soft is None else soft[0] < 0

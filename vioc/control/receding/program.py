@@ -235,8 +235,8 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
 
 
 def _convex(b: StageBlocks) -> StageBlocks:
-    """Return a convex quadratic program.
-    The eigenvalues of its Hessians are replaced by their magnitudes.
+    """Return the data of a quadratic program that is made convex.
+    The eigenvalues of the Hessians in the data `b` are replaced by their magnitudes.
     """
 
     def positive(H: np.ndarray) -> np.ndarray:

@@ -94,10 +94,11 @@ class StageSizes:
 class Data:
     """Data of a quadratic program, as arrays that the caller fills in.
 
-    The module docstring defines the symbols. Limits `lower`, `upper` (N, rows) are first those of the
-    components `at`, then those of the constraints with Jacobian `J`; they are infinite where there is no
-    limit. A violation e costs linear e + 1/2 square e^2 with `linear`, `square` (rows,), and likewise at the
-    end; linear < 0 means a hard constraint, the default.
+    The module docstring defines the symbols. The columns of `lower` and `upper` (N, rows) are limits: first
+    those of the components `at` of (x, u), then those of the constraints with Jacobian `J`. They are infinite
+    where there is no limit. A violation e of a soft constraint costs linear e + 1/2 square e^2, with `linear`
+    and `square` (rows,); the weights at the end are `linear_end` and `square_end`. A constraint with linear <
+    0 is hard, which is the default.
     """
 
     def __init__(self, layout: StageSizes):
@@ -383,13 +384,11 @@ def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
 
 def remains(d: Data, a: Answer, size: float) -> float:
     """Return the largest relative residual of a solution's optimality conditions.
-    Each residual is divided by the magnitude of the terms in its condition. The unit of the duality gap also
-    includes `size`, the magnitude of the cost without limits.
 
-    It is the largest of these: violations of constraints and dynamics relative to their terms, stationarity
-    with respect to an input relative to its terms, soft constraints relative to multipliers, and the duality
-    gap relative to the cost's unit (RH 9), which includes the `size` of the cost without limits. See (RH 2)
-    to (RH 4).
+    The conditions are (RH 2) to (RH 4). Violations of constraints and dynamics, and the stationarity with
+    respect to an input, are relative to the terms in them. The condition of soft constraints is relative to
+    multipliers. The duality gap is relative to the cost's unit (RH 9), which includes `size`, the magnitude
+    of the cost without limits.
     """
     N, n = d.steps, d.nx
     z, rows = np.hstack([a.x[:-1], a.u]), d.rows()[..., n:]
@@ -421,8 +420,8 @@ def remains(d: Data, a: Answer, size: float) -> float:
 def infeasible(d: Data, a: Answer) -> bool:
     """Return True if the multipliers prove that the hard constraints are infeasible.
 
-    The sum of constraints times multipliers is then the same for every motion from this initial state, and
-    exceeds its limit. See (RH 11).
+    They do if the sum of constraint values times multipliers is the same for every motion from this initial
+    state, and exceeds the same sum of the limits. See (RH 11).
     """
     low, high, linear, _ = d.limits()
     y = np.concatenate([a.y.ravel(), a.y_end])

@@ -24,8 +24,9 @@ class LawFormula(NamedTuple):
     key : hashable
         Identifier of the expression: laws with equal keys differ in their numbers only.
     expression : (x, memory, numbers) -> (u, memory)
-    rows : (k, n) -> (n, m), or (m,) for all
-        Numbers of the law, such as gains, for n samples from sample k on. ValueError if the law has none.
+    rows : (k, n) -> (n, m) or (m,)
+        Function that returns numbers of the law, such as gains, for n samples from sample k on; one vector
+        (m,) if they are constant. Raises ValueError if the law has none.
     stored, restored
         Conversion of the law's memory to an array, and back.
     """
@@ -101,7 +102,8 @@ class ObserverFormula(NamedTuple):
 def formula_of(part: Any) -> Any:
     """Return the symbolic formula of a law or observer, or None if it is missing.
 
-    None also for derived classes, which may act differently.
+    The class of `part` itself must define `formula`: None is returned for a derived class that inherits it,
+    since the derived class may act differently.
     """
     return part.formula() if "formula" in vars(type(part)) else None
 

@@ -299,11 +299,12 @@ def dlqr(
     S : (ndx, nu), optional
         Cross weight.
     manifold : bool
-        Penalize and feed back only errors that the constraints allow, without the momentum that the next
-        impulse absorbs: gains K_red T' (`tangent_bases` with the idle directions, whose weights act on the
-        inputs that determine them: a weight on ``v.NAME`` is one on the change of ``rho.NAME``). `P` is then
-        T P_red T', and an equilibrium's `poles` are the r of the reduced loop (a 0 for each idle direction is
-        omitted, unless S feeds it back).
+        True to penalize and feed back only errors that the constraints allow, without momenta that the next
+        constraint impulse cancels. The gains are K_red T' and P is T P_red T', with gains and cost-to-go of
+        the reduced system in coordinates T'z. T are the `tangent_bases` with idle directions. The weight of
+        an idle direction acts on the input that determines it: a weight on ``v.NAME`` is one on the change of
+        ``rho.NAME``. The `poles` of an equilibrium are the r poles of the reduced loop; the pole 0 of an idle
+        direction is omitted, unless S feeds it back.
     disregard : names, optional
         About an equilibrium: errors or quantities of the state that may end anywhere, since no input moves
         them and they do not settle, such as the position of a standing foot (the error without this argument
@@ -320,8 +321,8 @@ def dlqr(
         Wrong shapes or names, weights that are not (semi-)definite, not an equilibrium, a motion that is not
         periodic; about a state a map whose steps depend on time.
     OptimizationError
-        If an equilibrium or a periodic motion cannot be stabilized; names the modes that inputs do not move,
-        that Q does not penalize, or hardly so.
+        If an equilibrium or a periodic motion cannot be stabilized. The message names the modes that inputs
+        do not move or Q does not penalize, or hardly so.
     """
     about = about_of(f, about)
     motion = isinstance(about, Trajectory)

@@ -109,9 +109,9 @@ def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.nd
 def _sizes(A: np.ndarray, B: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return typical magnitudes of states and inputs that scale the Riccati equation.
 
-    They are powers of two, which cause no rounding. Magnitudes of inputs come from their weights, those of
-    states (n,) from the states that such inputs (m,) reach in n steps. Scaling removes units: in SI units the
-    pencil of a large machine cannot be ordered.
+    They are powers of two, so that scaling causes no rounding errors. Magnitudes of inputs (m,) follow from
+    their weights. Magnitudes of states (n,) are those that such inputs reach in n steps. Without scaling, the
+    eigenvalues of the Riccati equation's matrix pencil cannot be ordered for a large machine in SI units.
     """
     weight = np.abs(R.diagonal())
     u = 1 / np.sqrt(np.where(weight > 0, weight, 1.0))

@@ -83,14 +83,13 @@ def _uniform(low: float, high: float, rng: np.random.Generator) -> float:
 class Assessment(NamedTuple):
     """Costs and spectral radii of closed loops with one gain.
     Each sample of the parameters yields one closed loop.
-    The spectral radius is the largest absolute value of the poles.
 
     Attributes
     ----------
     costs : (S,)
         Expected cost over the initial states; inf if the closed loop is not stable.
     radii : (S,)
-        Largest absolute pole of the closed loop.
+        Spectral radius: the largest absolute value of the closed loop's poles.
     """
 
     costs: np.ndarray
@@ -146,7 +145,8 @@ class RobustRegulator:
     def as_law(self, f: OneStepMap | None = None) -> StateLaw:
         """Return the feedback law for the nominal map, or for another map.
 
-        On a map with other masses the same momenta are other velocities. Outputs by name keep their meaning.
+        On a map with other masses, the same momenta belong to other velocities, so gains of momenta act
+        differently. Outputs given by name keep their meaning.
         """
         f = self.map if f is None else f
         C = named_jacobians(f, self.outputs, self.x[None], "outputs", "name quantities of the state")[0]
@@ -191,9 +191,9 @@ def robust_dlqr(
 
         minimize over K   mean of tr(X P0),   X = Q + C'K'R K C + F'X F,   F = A - B K C
 
-    The law is u = u_d - K y. The cost is the expected sum of z'Qz + v'Rv from initial deviations of
-    covariance P0. Each sample is linearized at its own equilibrium: the state of `about` with the input that
-    this sample needs.
+    The law is u = u_d - K y with the outputs y = C z. The cost tr(X P0) of a sample is the expected sum of
+    z'Qz + v'Rv from initial deviations of covariance P0. Each sample is linearized at its own equilibrium:
+    the state of `about` with the input that this sample needs.
 
     Parameters
     ----------
@@ -211,8 +211,9 @@ def robust_dlqr(
     P0 : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the initial deviations.
     worst : bool
-        Minimize the worst cost instead, by power means with increasing exponents up to 64; that mean is
-        within a factor S^(1/64) of the worst cost of S samples.
+        True to minimize the worst cost instead of the mean: power means of the costs are minimized, with
+        exponents that increase up to 64. The last mean is within a factor S^(1/64) of the worst cost of S
+        samples.
     tolerance : float
         Predicted relative decrease of the cost at which the search ends.
     max_iterations : int

@@ -294,11 +294,12 @@ class Sampler:
     def _function(self, carries: list[int], numbers: list[int]) -> ca.Function:
         """Return the CasADi function that simulates one sample of the closed loop.
 
-        Inputs: the states of plant, observer and law and the command before (carry), numbers of law and
-        observer, noise, bounds, times and step lengths of plant and observer, whether the law computes a
-        command, the observer measures, and the observer predicts (1) or not (0), parameters of both maps.
-        Outputs: the next states, multipliers, 0 if all steps are solved, the estimate, y, command, applied
-        input, input with noise, and the observer's memory after the measurement.
+        Its inputs are the vector of the states of plant, observer and law and of the last command; numbers of
+        law and observer; noise; bounds; times and step lengths of plant and observer; three flags (0 or 1)
+        that tell if the law computes a command, the observer measures, and the observer predicts; and
+        parameters of both maps. Its outputs are the same vector at the next sample; multipliers; 0 if all
+        steps are solved; the estimate; the measurement y; the command; the applied input; the input with
+        noise; and the observer's memory after the measurement.
         """
         assert self._formulas is not None
         (law, observer), f, g = self._formulas, self.plant, self.seen
@@ -375,8 +376,8 @@ def _slopes(f: OneStepMap) -> ca.Function | None:
     """Return a CasADi function of the linearization A, B of a map's step.
     Return None if the map has no equations of its steps or the function would be too large.
 
-    Its arguments are (x, u, x_next, multipliers, t, dt, parameters). It differentiates the map's equations or
-    formula.
+    The function differentiates the map's step equations or its explicit formula. Its arguments are (x, u,
+    x_next, multipliers, t, dt, parameters).
     """
     source = f.explicit if f.residual is None else f.residual
     nm = len(f.multiplier_names)

@@ -88,8 +88,9 @@ def stabilized(
     """Return gain, cost-to-go and poles of a steady regulator or filter.
     The regulator minimizes the infinite sum of z'Qz + v'Rv + 2 z'Sv for the system z+ = A z + B v.
 
-    For a filter, pass the transposes. A pole close to the unit circle counts as not settling, unless inputs
-    move and weights penalize every mode and the pole is inside for every A within rounding.
+    For a filter, pass the transposed matrices. A pole close to the unit circle is accepted only if inputs
+    move and weights penalize every mode, and if rounding errors of the matrices cannot move the pole out of
+    the circle.
 
     Parameters
     ----------
@@ -98,14 +99,14 @@ def stabilized(
     names : ndx names
     words : Words
     named : bool
-        True if something is disregarded already.
+        True if modes have already been disregarded.
     held : function
         Function that returns the names of contacts and joints that stick by friction.
 
     Raises
     ------
     OptimizationError
-        If the closed loop is not stable; the message names the modes that inputs do not move, that weights do
+        If the closed loop is not stable. The message names the modes that inputs do not move or weights do
         not penalize, or hardly so.
     """
     loop, poles, largest = A, np.linalg.eigvals(A), np.inf
@@ -188,8 +189,8 @@ def steady_gain(
     T : (ndx, n), optional
         Orthonormal basis with z = T' dx, where dx is the error of the state. By default the identity.
     disregard : names
-        Errors or quantities of the state that may end anywhere: modes that inputs cannot move and that do
-        not settle by themselves, see `vioc.control.dlqr`.
+        Errors or quantities of the state that may end anywhere. They name modes that inputs cannot move and
+        that do not settle by themselves, see `vioc.control.dlqr`.
     counted : slice
         The coordinates whose poles count, if nothing is disregarded.
 
@@ -229,9 +230,9 @@ def _left_out(
     The reduced coordinates y = Y z omit the disregarded modes, which inputs cannot move and which do not
     decay. Without motion in these modes, z = E y.
 
-    E (n, n - m) and Y (n - m, n) obey z = E y + X a, where a are the amplitudes of the m disregarded modes. X
-    spans an invariant subspace, A X = X F: the motion of the mechanism in these modes, which feedback on y
-    does not measure.
+    In general z = E y + X a, where a are the amplitudes of the m disregarded modes; E is (n, n - m) and Y (n
+    - m, n). X spans an invariant subspace, A X = X F, which contains the motion of the mechanism in these
+    modes. A feedback of y does not measure this motion, since Y X = 0.
     """
     F, W = unreached_modes(A, B)
     n, m = W.shape

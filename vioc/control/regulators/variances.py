@@ -202,9 +202,9 @@ class VarianceProblem:
         """Return a lower bound on a weighted sum of variances, valid for all gains.
         The multipliers are the weights.
 
-        The bound holds to rounding. It is the cost of the regulator for these weights alone, without Q and R.
-        Inputs may then have no cost: the root Y of the cost-to-go |Y z|^2 loses the range of Y B, which such
-        inputs can cancel.
+        The bound is exact up to rounding: it is the least cost with these weights alone, without Q and R.
+        Inputs may then have no cost. Such inputs can cancel all components of Y z in the range of Y B, where
+        |Y z|^2 is the cost-to-go, so these components are removed from Y.
         """
         (C, at, D, when, T), N, n = self.limits, len(self.A), self.A.shape[1]
         root = np.sqrt(multipliers.mu)
@@ -360,7 +360,8 @@ class VarianceProblem:
 class Unreachable(Exception):
     """Error raised if no gains keep the variances within their limits.
 
-    The sum of variances times these multipliers is at least `ratio` times that of their limits.
+    For all gains, the sum of variances times `multipliers` is at least `ratio` times the sum of their limits
+    times `multipliers`.
     """
 
     def __init__(self, multipliers: VarianceMultipliers, ratio: float):

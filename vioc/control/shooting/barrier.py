@@ -69,31 +69,31 @@ class Interior:
     Attributes
     ----------
     pause, wait : int
-        Remaining iterations without the exact Hessian; length of the last such pause. It doubles, up to 8,
-        each time that no shift suffices, and is 1 after an exact step.
+        Remaining iterations without the exact Hessian; length of the last such pause. The length doubles, up
+        to 8, each time that no shift makes the exact Hessian positive definite. It is 1 after an exact step.
     falling : bool
         The last step reduced the merit fast, so a Gauss-Newton step follows.
     exact : bool
         The last step used the exact Hessian.
     shift, least : float
-        Shift of the last exact Hessian, and the smallest shift that is tried after 0.
+        Shift of the last exact Hessian's diagonal, and the smallest positive shift that is tried.
     slow : int
-        Consecutive full shifted steps that reduced the KKT residual slowly; `SLOW` of them make `least` fall.
+        Consecutive full steps with a shift that reduced the KKT residual slowly; `least` falls after `SLOW`.
     before : float
         KKT residual before the last accepted step.
     damping : float
-        Damping of the inputs, in units of their mean weight.
+        Term on the Hessian's diagonal for the inputs, in units of their mean weight.
     eased, relapses : bool, int
-        Damping has just ended; number of renewals just after its end.
+        The last step ended the damping; number of times that damping began again just after its end.
     begun : bool
         The scale of the cost is known. A search that continues keeps it.
     at_rounding : int
-        Full, longer or refused steps that predicted a reduction below rounding. One of them that predicts
-        more, or the next subproblem, resets the count; a shorter step does not change it.
+        Consecutive full, longer or refused steps that predicted a reduction of the merit below its rounding
+        error. Shorter steps are not counted; the next subproblem sets the count to 0.
     crawled : int
         Consecutive short steps.
     stalled, violation : int, float
-        Accepted steps that have kept the violation of a curve, and its value before them.
+        Number of accepted steps in which the violation of a curve hardly changed, and its value before them.
     promise : float
         Predicted reduction of the last accepted step, in units of the cost.
 
@@ -186,12 +186,12 @@ class Interior:
         )
 
     def _with_adjoint(self, b: StageBlocks) -> Iterate:
-        """Give the iterate the costates of the adjoint recursion if it is then an optimum.
-        Return the iterate.
+        """Replace the costates by those of the adjoint recursion if this gives an optimum.
+        Return the iterate, changed or not.
 
-        It is called after a step that predicted a reduction below rounding, when the rounding errors of the
-        Riccati recursion may be all that is left of the KKT residual. Otherwise the costates stay those of
-        Newton's step, which the exact Hessian of the next step uses.
+        The method is called after a step whose predicted reduction of the merit is below rounding: the KKT
+        residual may then consist of rounding errors of the Riccati recursion. If the new costates do not give
+        an optimum, those of Newton's step stay, since the exact Hessian of the next step uses them.
         """
         adjoint = self.level.with_adjoint(self.now, b)
         error, _ = self.level.errors(adjoint, b)
@@ -200,13 +200,12 @@ class Interior:
         return self.now
 
     def _next_subproblem(self, b: StageBlocks, error: float) -> bool:
-        """Begin the next barrier subproblem once the present one is solved.
-        Return False if the search should end, because several subproblems in succession have not reduced the
-        constraint violations.
+        """Begin the next barrier subproblem if the present one is solved.
+        Return False if the search should end: after `HOPELESS` subproblems in a row that did not reduce the
+        constraint violation enough.
 
-        `error` is the KKT residual of the current subproblem. The next one may count as solved at once; then
-        the one after it begins. If mu and delta cannot fall, only the multiplier estimates change. Returns
-        False after `HOPELESS` such subproblems in a row without progress in feasibility.
+        `error` is the KKT residual of the present subproblem. If the next one counts as solved at once, the
+        one after it begins. If mu and delta cannot fall, only the multiplier estimates change.
         """
         level = self.level
         while error <= SOLVED * level.mu:
@@ -225,9 +224,9 @@ class Interior:
         2. `Newton.solve` eliminates slacks and constraints and solves the linear-quadratic subproblem. If
            bounds cut the step short just after mu has fallen, mu is raised in part and the step solved again
            (`Level.relents`).
-        3. `LineSearch.take` tries step lengths: a rollout under the gains of the subproblem, else the curve
-           with its defects, until the merit or the filter accepts one. If the first trial is refused, a
-           second-order correction is tried, except after a Gauss-Newton step without constraints.
+        3. `LineSearch.take` reduces the step length until the merit or the filter accepts a trial. A trial is
+           a rollout with the gains of the subproblem, else a curve with its defects. If the first trial is
+           refused, a second-order correction is tried, except for a Gauss-Newton step without constraints.
         4. A refused exact step makes Gauss-Newton steps follow, for `pause` iterations. A refused
            Gauss-Newton step raises the damping of the inputs; beyond the largest damping the search ends.
         5. An accepted step updates the multipliers, the predicted residuals of the cost, the smallest shift,
@@ -286,9 +285,9 @@ class Interior:
     def _renew_estimates(self, length: float) -> None:
         """Renew the multiplier estimates if the violation of a curve has stalled.
 
-        The minimum of the subproblem has defects delta (p - p^e), where p - p^e is the error of the
-        multiplier estimates. Steps at such defects improve the curve, but the violation falls only with new
-        estimates.
+        A curve has defects. At the minimum of the subproblem they are delta (p - p^e), where p - p^e is the
+        error of the costate estimates. Steps with such defects improve the curve, but its violation falls
+        only with new estimates. `length` is the length of the last step.
         """
         ratio, steps, full = STALLED
         left = self.level.worth(self.now.point, self.now.s).left
@@ -329,10 +328,10 @@ class Interior:
     def _below_rounding(self, slope: float, merit: float) -> bool:
         """Return True if the search has reached the rounding error of the merit.
         This is so if `AT_ROUNDING` consecutive steps predict reductions of the merit below its rounding
-        error, and the KKT residual is at most `ROUNDED`. Only full steps and steps that the line search
-        refused are counted.
+        error, and the KKT residual is at most `ROUNDED`.
 
-        It is called after full and refused steps only. If it returns True, it sets `note`.
+        The method must be called only after full steps and after steps that the line search refused; other
+        steps do not count. If it returns True, it sets `note`.
         """
         self.at_rounding = 0 if seen(slope, merit) else self.at_rounding + 1
         if self.at_rounding < AT_ROUNDING or self.error > ROUNDED:
@@ -345,10 +344,10 @@ class Interior:
         Return None if no shift makes the Hessian positive definite.
 
         With `try_exact`, `b` holds the exact Hessian of the cost, and the second derivatives of map and
-        constraints are added. Growing shifts are tried until the Hessian of the subproblem is positive
-        definite. If none suffices, this step and those of a pause use the Gauss-Newton Hessian.
+        constraints are added. Growing shifts of the diagonal are tried until the Hessian of the subproblem is
+        positive definite. If none suffices, this step and those of a pause use the Gauss-Newton Hessian.
         `try_exact` is false in the first iteration except after a warm start, during a pause, and after a
-        step that reduced the merit fast. Sets `exact`.
+        step that reduced the merit fast. The attribute `exact` tells which Hessian was used.
         """
         n, it, scale = b.F.shape[1], self.now, self.level.scale
         unit = float(np.einsum("kii->", b.H[:, n:, n:])) / max(1, b.g[:, n:].size)

@@ -53,8 +53,8 @@ def level_of(f: OneStepMap) -> type[Level]:
     """Return the class of barrier subproblems: `NativeLevel` in C, `Level` in NumPy.
     C is used if the map has few states and inputs and its backend compiles.
 
-    With ``"auto"``, searches compute in numpy until the library is compiled. A search keeps its class; its
-    functions of derivatives may change over (`AutoProgram`).
+    With the backend ``"auto"``, searches that begin before the library is compiled use NumPy. A search keeps
+    its class; its functions of derivatives may become compiled ones meanwhile (`AutoProgram`).
     """
     native = f.backend.name != "virtual" and f.ndx + f.nu <= SMALL and find_compiler() is not None
     if native and f.backend.name == "auto":

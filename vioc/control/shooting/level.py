@@ -49,12 +49,12 @@ class Iterate:
     y : (rows,)
         Multipliers of the constraints.
     s, low, high : (rows,)
-        Slacks (for an equation its target), and multipliers >= 0 of the lower and upper bounds of the slacks,
-        0 without a bound.
+        Slacks (for an equation, its right side), and the multipliers >= 0 of the slacks' lower and upper
+        bounds, 0 for a missing bound.
     foreseen : pair of arrays
-        Predicted residuals rho of the cost, see `Cost.foreseen`. A residual r with a large weight W is a soft
-        equation, whose multiplier W r is noise far from the solution. The exact Hessian therefore contains
-        W rho, the multiplier that the last Newton steps found (IP 15).
+        Predicted residuals rho of the running and the terminal cost, see `Cost.foreseen`. A residual r with a
+        large weight W acts like an equation r = 0, but its multiplier W r is inaccurate far from the
+        solution. The exact Hessian therefore contains W rho, which the last Newton steps predict (IP 15).
     """
 
     point: Point
@@ -69,8 +69,9 @@ class Iterate:
 class NewtonDirection(NamedTuple):
     """Newton direction of states, inputs, slacks and multipliers.
 
-    `p` and `y` are the new multipliers, not changes. `slope` is the directional derivative of the merit;
-    `lengths` are the largest steps of slacks and of bound multipliers that stay within their bounds.
+    `p` and `y` are the new multipliers; the other arrays are changes. `slope` is the directional derivative
+    of the merit. `lengths` are two step lengths, at most 1: the largest ones with which the slacks and the
+    bound multipliers, respectively, stay within their bounds.
     """
 
     dx: np.ndarray
@@ -87,8 +88,8 @@ class NewtonDirection(NamedTuple):
 class Worth(NamedTuple):
     """Merit of a point, with its barrier cost and its constraint violation.
 
-    `merit` is (IP 7). `price` is the cost with the barrier but without the terms of constraints and defects;
-    `left` is the violation: the largest of all constraint residuals and defects, in magnitude.
+    `merit` is M of (IP 7). `price` is the scaled cost plus the logarithmic barriers, without the terms of
+    constraints and defects. `left` is the largest magnitude of all constraint residuals and defects.
     """
 
     merit: float
@@ -109,7 +110,7 @@ class Level:
     soft : float
         delta, the regularization, of the first subproblem.
     scale : float, optional
-        c, the scale of the cost; default from the gradient at the guess.
+        Factor c of the cost in the merit; by default from the cost and its gradient at the guess.
 
     Attributes
     ----------
@@ -118,16 +119,16 @@ class Level:
     estimate, costates : (rows,), (N+1, ndx)
         Multiplier estimates of constraints and dynamics.
     share : float
-        Factor of the tolerance for the complementarity of inequalities, see `set_share`.
+        Divisor of the complementarity residuals of inequalities, at most 1; see `set_share`.
     left : float
         Violation (`Worth.left`) at the last update of the multiplier estimates.
     kind : (rows,)
         `NONE` without a limit, `EQUATION` or `INEQUALITY`.
     lower, upper, has : (rows,), and a pair of these
-        Bounds of the slacks of inequalities, and masks of the finite ones.
+        Lower and upper bounds of the slacks of inequalities, and masks that mark the finite bounds.
     stuck : int
-        Consecutive subproblems with the smallest mu and delta that did not reduce the violation to a fraction
-        `CLOSING` of `left`, or below `FEASIBLE`.
+        Consecutive subproblems whose mu and delta could not fall, and whose violation stayed above `FEASIBLE`
+        and above the fraction `CLOSING` of its previous value.
     native : bool
         Whether the arithmetic is done in C.
     """
@@ -157,7 +158,7 @@ class Level:
     # -- slacks ---------------------------------------------------------------------------------
 
     def inside(self, h: np.ndarray) -> np.ndarray:
-        """Return slacks that are near given constraint values h, but not at their bounds."""
+        """Return first slacks: the constraint values h, moved inside of their bounds."""
         low, high = self.lower, self.upper
         with np.errstate(invalid="ignore"):
             room = np.where(self.has[0] & self.has[1], INTERIOR * (high - low), np.inf)
@@ -196,11 +197,10 @@ class Level:
         return Worth(price + self._of_residuals(gaps, r), price, _largest(gaps, r))
 
     def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        """Choose slacks of a trial point that lower its merit.
-        Return the slacks and the merit.
+        """Return slacks of a trial point, chosen for a low merit, and the merit with them.
 
-        The slack of each inequality is either the one after the step, `s`, or the value of the constraint at
-        the trial, whichever has the lower merit.
+        The slack of an inequality is either `s`, its value after the step, or the value of the constraint at
+        the trial point, moved inside of the bounds: the one of these two values with the lower merit.
         """
         if self._count:
             keep, h = self.keep, point.rows
@@ -225,11 +225,10 @@ class Level:
     # -- Newton's step --------------------------------------------------------------------------
 
     def elastic(self, it: Iterate) -> float:
-        """Return the regularization parameter delta of the defects.
-        A positive delta permits defects in the linearized dynamics of a Newton step. It is 0 if the iterate
-        has no defects.
+        """Return the regularization parameter delta of the linearized dynamics.
 
-        With 0 the linearized step from a trajectory has no defects.
+        If delta is positive, a Newton step may leave defects in the linearized dynamics. If the iterate has
+        no defects, delta is 0, so that the linearized step has none either.
         """
         return self.soft if it.point.open else 0.0
 
@@ -243,19 +242,20 @@ class Level:
 
     def given_way(self, it: Iterate, p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the defects and constraint residuals that the regularization permits.
-        They are delta times the differences of the multipliers p and y from their estimates.
 
-        They are 0 for free constants, such as the duration, which are not regularized.
+        They are delta times p and y minus the estimates of these multipliers. They are 0 for free constants
+        of the motion, such as the duration, which are not regularized.
         """
         return self.elastic(it) * self.gives * (p - self.costates)[1:], self.softness * (y - self.estimate)
 
     def corrected(
         self, it: Iterate, d: NewtonDirection, point: Point, s: np.ndarray, length: float, merit: float
     ) -> float:
-        """Predict the merit of a trial after a second-order correction.
+        """Return the predicted merit of a trial point after a second-order correction.
 
-        The correction reduces defects and constraint residuals to those of the linear model, and changes the
-        cost by the excess of both times the new multipliers.
+        The prediction assumes that the correction reduces the defects and constraint residuals of the trial
+        to those of the linear model after a step of the given length. The cost then changes by these
+        reductions times the new multipliers. `merit` is the merit before the correction.
         """
         r, gaps = self.remains(point, s), point.gaps
         of_gaps, of_rows = self.given_way(it, d.p, d.y)
@@ -270,10 +270,9 @@ class Level:
         return float(self.estimate @ r + half * r @ r) + float(np.vdot(self.costates[1:] + half * gaps, gaps))
 
     def weights(self, it: Iterate) -> np.ndarray:
-        """Return the weights of the constraints in the Hessian of Newton's step.
-        They are 0 for constraints without a limit.
+        """Return the weights omega (rows,) of the constraints in Newton's Hessian.
 
-        They are omega (rows,) of docs/maths/shooting.md, (IP 6).
+        They are defined in docs/maths/shooting.md, (IP 6), and 0 for constraints without a limit.
         """
         sigma = it.low / (it.s - self.lower) + it.high / (self.upper - it.s)
         return np.where(self._equal, 1 / self.soft, sigma / (1 + self.softness * sigma))
@@ -282,12 +281,10 @@ class Level:
         self, it: Iterate, b: StageBlocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the Hessians of a Newton step's linear-quadratic subproblem.
-        They include the terms of the eliminated constraints. The arguments `of_states`, `of_inputs` and
-        `of_start` (for the first state) are shifts of the diagonals.
 
-        These are the matrices M (N, q, q) of (IP 6) and the last one (n, n): the scaled Hessian, shifted on
-        its diagonal by `of_states` and `of_inputs` and for the first state also by `of_start` (n,), plus the
-        terms of the constraints.
+        They are M (N, q, q) of (IP 6) for all steps, and one (n, n) for the last state. Each is the scaled
+        Hessian of the model `b` plus the terms of the eliminated constraints. The shifts `of_states` and
+        `of_inputs` are added to the diagonals before scaling, and `of_start` (n,) to that of the first state.
         """
         (N, m, q), n, weight = b.J.shape, b.F.shape[1], self.weights(it)
         M, last = self.scale * b.H, self.scale * b.H_end
@@ -305,10 +302,10 @@ class Level:
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return the linear terms of a Newton step's linear-quadratic subproblem.
-        They follow from the defects `gaps`, the constraint residuals r, and the term `bent`, which is added
-        to the gradient of the cost.
 
-        These are v of (IP 6), the gradients (N, q) and (ndx,), and the defects (N, ndx).
+        They are v (rows,) of (IP 6), the gradients (N, q) of the steps and (ndx,) of the last state, and the
+        constants (N, ndx) of the dynamics: the defects plus delta times the costate estimates. `gaps` are the
+        defects, r the constraint residuals; `bent`, if given, is added to the cost's gradient.
         """
         sigma = it.low / (it.s - self.lower) + it.high / (self.upper - it.s)
         push, soft = self._push(it), self.softness
@@ -330,9 +327,10 @@ class Level:
         v: np.ndarray,
         solved: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> NewtonDirection:
-        """Compute slacks and multipliers of a Newton direction from its states and inputs.
+        """Return the Newton direction, given its changes dx and du of states and inputs.
 
-        `solved` holds dx, du and costates of the linear-quadratic subproblem.
+        `solved` holds dx, du and the costates, the solution of the linear-quadratic subproblem. Changes of
+        slacks, and multipliers, follow from these, the constraint residuals r, and the term v of (IP 6).
         """
         dx, du, p = solved
         dz = np.concatenate([dx[:-1], du], axis=1)
@@ -381,10 +379,9 @@ class Level:
         of_multipliers: float,
     ) -> Iterate:
         """Return the iterate after a step of a given length along a Newton direction.
-        The multipliers of the slacks' bounds take a step of another length, `of_multipliers`.
 
-        `point` and its slacks s are those after the step. Bound multipliers take a step of length
-        `of_multipliers`.
+        `point` and s are the curve and its slacks after the step. The multipliers of the slacks' bounds take
+        a step of another length, `of_multipliers`.
         """
         p, y = it.p + length * (d.p - it.p), it.y + length * (d.y - it.y)
         of_low, of_high = self.multipliers(s)
@@ -408,22 +405,22 @@ class Level:
         return self._error(it, stationarity, 0.0), self._error(it, stationarity, self.mu)
 
     def with_adjoint(self, it: Iterate, b: StageBlocks) -> Iterate:
-        """Return an iterate with the costates of the adjoint recursion.
+        """Return the iterate with its costates replaced by those of the adjoint recursion.
 
-        For given multipliers of the constraints, the Lagrangian is then stationary with respect to the states
-        after the first. The costates of Newton's step have rounding errors of the Riccati recursion, which
-        may exceed the tolerance.
+        With these costates and the iterate's multipliers of constraints, the Lagrangian is stationary with
+        respect to all states after the first. The costates of Newton's step contain rounding errors of the
+        Riccati recursion, which may exceed the tolerance.
         """
         by_rows, by_end = b.pulled(it.y)
         p, _ = costates(b.F, self.scale * b.g + by_rows, self.scale * b.g_end + by_end)
         return replace(it, p=p)
 
     def set_share(self, it: Iterate) -> None:
-        """Set `share`, the divisor of the complementarity residual, from the cost.
+        """Set `share`, the divisor of the complementarity residuals, from the cost.
 
-        `share` is the cost of the iterate over its unit, within [LEAST, 1], times the scaled unit where that
-        is below 1. The complementarity of inequalities in the KKT residual of the problem is divided by it,
-        and the smallest mu is proportional to it.
+        `share` is the product of two factors: the cost of the iterate over the unit of the cost, clipped to
+        [LEAST, 1], and the scaled unit of the cost, if it is below 1. The complementarity residuals in the
+        KKT residual of the problem are divided by `share`, and the smallest mu is proportional to it.
         """
         cost = abs(it.point.cost) / self.unit
         self.share = min(1.0, self.scale * self.unit) * min(1.0, max(LEAST, cost))
@@ -462,10 +459,10 @@ class Level:
 
     def begin_scale(self, it: Iterate, b: StageBlocks) -> None:
         """Set the unit of the cost and its scale factor from the initial guess.
-        The unit is a typical magnitude of the cost. The scale factor multiplies the cost in the merit.
 
-        The unit comes from the cost of inputs of typical size and of the guess without its final cost. A
-        given scale stays: it cannot be determined at an optimum, where the gradient vanishes.
+        The unit is a typical magnitude of the cost, from the cost of inputs of typical size and the cost of
+        the guess without its terminal cost. The scale factor multiplies the cost in the merit. A given scale
+        factor is kept: it cannot be determined at an optimum, where the gradient vanishes.
         """
         n = b.F.shape[1]
         of_inputs = 0.5 * float(np.abs(np.einsum("kii->ki", b.H[:, n:, n:])).sum())
@@ -480,10 +477,10 @@ class Level:
         self.scale = min(1 / self.unit, LARGEST / largest) if largest > 0 else 1 / self.unit
 
     def scaled_up(self, it: Iterate, b: StageBlocks) -> Iterate | None:
-        """Enlarge the scale factor of the cost if the scaled cost became too small.
-        Return the iterate with new multipliers, or None if the cost is large enough.
+        """Increase the scale factor of the cost if the scaled derivatives are too small.
+        Return the iterate with new multipliers, or None if the scale factor stays.
 
-        With a cost far below its scale, any feasible curve would be accepted as an optimum.
+        With a far smaller scaled cost, the search would accept any feasible curve as an optimum.
         """
         size = max(_largest(b.g, b.g_end), _largest(b.H, b.H_end))
         if not 0 < self.scale * size < SMALL:
@@ -494,8 +491,9 @@ class Level:
     def begin_near(self, it: Iterate, b: StageBlocks) -> Iterate:
         """Return the first iterate of a warm start, from given constraint multipliers.
 
-        Costates come from the adjoint recursion. mu is at most the KKT residual of these multipliers. Slacks
-        are the constraint values, at least mu over the multiplier inside of a bound.
+        The costates come from the adjoint recursion. mu becomes the KKT residual of these multipliers, within
+        its limits. Each slack is the value of its constraint, kept away from each bound: by at least mu over
+        the bound's multiplier, or the distance of a start without multipliers if that is smaller.
         """
         it = self.with_adjoint(replace(it, y=it.y * self.scale), b)
         p, y, h = it.p, it.y, it.point.rows
@@ -515,10 +513,10 @@ class Level:
         return replace(there, s=s, low=of_low, high=of_high)
 
     def relents(self, d: NewtonDirection) -> bool:
-        """Raise the barrier parameter again if bounds cut the first Newton step short.
-        Return True if the parameter was raised.
+        """Raise mu in part if bounds shorten the first step of a subproblem too much.
+        Return True if the barrier parameter mu was raised.
 
-        The first step of a subproblem is tested.
+        Only the first step of a subproblem is tested.
         """
         most, self._fell_from = RELENT * self._fell_from, 0.0
         relents = self.mu < most and min(d.lengths) < EARLY
@@ -530,10 +528,10 @@ class Level:
         return self.tolerance * self.share / 10
 
     def renew(self, it: Iterate) -> bool:
-        """Update the multiplier estimates and delta. Return True if delta fell.
+        """Update the multiplier estimates and delta; return True if delta fell.
 
-        The estimates become the multipliers of the iterate. delta falls if the estimates alone did not reduce
-        the violation fast.
+        The multipliers of the iterate become the estimates. The regularization delta falls only if the
+        violation fell slowly since the last update.
         """
         stiffer, smallest = STIFFER
         before, self.left = self.left, self.worth(it.point, it.s).left
@@ -544,12 +542,12 @@ class Level:
         return True
 
     def next(self, it: Iterate) -> bool:
-        """Update multiplier estimates, barrier parameter and regularization.
-        Return True if the next barrier subproblem begins, and False if the same one is repeated with new
+        """Update multiplier estimates, barrier parameter mu and regularization delta.
+        Return True if the next barrier subproblem begins, and False if the present one is repeated with new
         estimates.
 
-        The same subproblem is repeated if delta stays and mu falls by less than ten times, because of the
-        tolerance or of the remaining violation. `stuck` counts the repetitions without progress.
+        It is repeated if delta does not fall and mu falls by less than a factor of 10, since the tolerance or
+        the remaining violation limits mu from below. `stuck` counts the repetitions without progress.
         """
         (least, power), before, mu = NEXT, self.left, self.mu
         stiffer = self.renew(it)

@@ -38,10 +38,9 @@ class Newton:
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None = None
     ) -> NewtonDirection:
         """Return the Newton direction for given defects and constraint residuals.
-        The defects are `gaps`, and the residuals are r. The argument `bent` is added to the gradient of the
-        cost.
 
-        It uses the last factors. `bent`, (N, q) and (ndx,), is added to the cost's gradient.
+        The last factors are used. `gaps` are the defects, and r the constraint residuals. `bent`, if given,
+        is a pair of arrays, (N, q) and (ndx,), that are added to the cost's gradient.
         """
         v, g, end, c = self.level.linear(it, b, gaps, r, bent)
         return self.level.direction(

@@ -63,9 +63,10 @@ class SearchStart(NamedTuple):
     duals : (rows,) or None
         Multipliers of the constraints, if known.
     said : str
-        Text about this start for the verdict; empty for the user's guess.
+        Text that describes this start in the result's message; empty for the user's guess.
     whole : bool
-        Use all remaining iterations; else half of them, unless the search is then near an optimum.
+        True if the search may use all remaining iterations. Otherwise it may use half of them, and the others
+        only if it is then near an optimum.
     """
 
     soft: float
@@ -165,8 +166,8 @@ class ShootingProblem(ABC):
         """Run successive searches; return the result of the first one that converges.
 
         If none converges, return the result of the search with the smallest KKT residual. ``order(stages, X,
-        U, duals)`` yields the starts, ``hint(begun, status)`` gives advice after a failure, given texts that
-        say how the searches began. The other arguments are those of `Problem.solve`
+        U, duals)`` yields the starts of the searches. ``hint(begun, status)`` returns advice after a failure;
+        `begun` are texts that describe these starts. The other arguments are those of `Problem.solve`
         (`vioc.control.control_problem`).
         """
         check_ending(tolerance, max_iterations)
@@ -229,8 +230,8 @@ class ShootingProblem(ABC):
     def stages(self, first: int, steps: int, k0: int) -> Stages:
         """Return cost, map and constraints over a window of the problem's steps.
 
-        The window has `steps` steps, from step `first` on. They begin at sample k0 of a run whose samples
-        index the references; the last reference is repeated.
+        The window has `steps` steps, from step `first` of the problem on. It begins at sample k0 of a run.
+        The references are indexed by the samples of this run, and the last reference is repeated at its end.
         """
         whole = steps == self.steps and not first
         cost = _from(self._stage_cost, k0, steps)
@@ -291,9 +292,10 @@ class ShootingProblem(ABC):
         return X, np.array(U, float), constants
 
     def _begun(self, level: Level, start: SearchStart) -> tuple[Interior, str]:
-        """Return a search that starts from the guess, and an empty message.
-        If a step of the guess cannot be computed, the search starts from a constant state instead, and the
-        message says so.
+        """Return a search and a message about its start, which is usually empty.
+
+        The search starts from the guess. If a step of the guess cannot be computed, all states of the start
+        are equal to the initial state instead, and the message says so.
         """
         _, X, U, duals, said, _ = start
         try:
@@ -336,9 +338,9 @@ class ShootingProblem(ABC):
         )
 
     def _of_start(self, search: Interior) -> dict[str, np.ndarray]:
-        """Return the multipliers of the conditions on given components of the first state.
+        """Return the multipliers of the given initial values of states, by name.
 
-        They are minus the Lagrangian's gradient by these states.
+        They are minus the derivatives of the Lagrangian with respect to these states.
         """
         if not self.unknowns.told:
             return {}
@@ -371,8 +373,9 @@ class ShootingProblem(ABC):
     ) -> Result:
         """Return the `Result` of a search of this problem.
 
-        `end` holds the last curve, a trajectory that follows it, the distance between them (`Sizes.apart`),
-        and the gains. For an unstable motion a converged curve may have a rollout that leaves it.
+        `end` holds the last curve of states and inputs, a trajectory that follows it under feedback, the
+        distance between both (`Sizes.apart`), and the feedback gains. If a motion is unstable, the trajectory
+        may depart from a curve that has converged.
         """
         curve, run, far, gains = end
         rows = rows or self.rows

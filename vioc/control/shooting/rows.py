@@ -1,8 +1,8 @@
 """Constraints of a problem as lower <= h <= upper, with exact derivatives.
-Each constraint is divided by its scale: half the distance between its limits, or a typical magnitude if only
-one limit is finite or both are equal.
 
-The generated functions evaluate unscaled constraints, so other limits need no other code.
+Each constraint is divided by its scale: half the distance between its limits, or a typical magnitude if only
+one limit is finite or both are equal. The generated functions evaluate unscaled constraints, so problems with
+other limits can use the same functions.
 """
 
 from __future__ import annotations
@@ -110,10 +110,11 @@ class ConstraintRows:
     m, m_end : int
         Number of constraints of a step, and of the last state.
     lower, upper : (N m + m_end,)
-        Scaled limits: those of all steps in turn, then those of the end. They are infinite without a limit,
-        and at the start for given states.
+        Scaled limits: those of all steps in turn, then those of the last state. Missing limits are infinite,
+        and so are limits at the start that contain given states only.
     hard : (N m + m_end,) bool
-        Limits of constants of the motion, which no defect changes and which a search never violates.
+        True for limits of constants of the motion. Constants have no defects, and a search never violates
+        their limits.
     """
 
     def __init__(
@@ -186,10 +187,10 @@ class ConstraintRows:
         return again
 
     def sized(self, X: np.ndarray, U: np.ndarray, sizes: Sizes) -> ConstraintRows:
-        """Return these constraints, scaled by typical magnitudes of their quantities.
+        """Return these constraints, with one-sided limits and equations scaled anew.
 
-        This concerns one-sided limits and equations. For a quantity without a known unit, the size is its
-        change along the curve when states and inputs change by their sizes.
+        Their scales are typical magnitudes of the limited quantities. For a quantity without a known unit,
+        the magnitude is that of its change along the curve X, U if states and inputs change by their sizes.
         """
         if not self.places:
             return self
@@ -275,8 +276,8 @@ class ConstraintRows:
     def _first(self) -> tuple[Any, Any]:
         """CasADi functions of the constraint Jacobians at a step and on the last state.
 
-        The Jacobians are by (error of x, u, multipliers) at steps and by the error of x at the end. A
-        constant one is an array instead of a function.
+        At a step, derivatives are taken with respect to (error of x, u, multipliers); on the last state, with
+        respect to the error of x. A constant Jacobian is an array instead of a function.
         """
         args, path, end = self._symbols
         s = self.map.symbols
@@ -290,8 +291,8 @@ class ConstraintRows:
     def _second(self) -> tuple[Any, Any]:
         """CasADi functions of the Hessians of y'h for multipliers y and constraints h.
 
-        The first is for steps, the second for the end; None if it vanishes. Arguments are those of `_first`,
-        followed by y.
+        The first function is for a step, the second for the last state; it is None if the Hessian vanishes.
+        The arguments are those of `_first`, followed by y.
         """
         args, path, end = self._symbols
         s = self.map.symbols
@@ -324,8 +325,8 @@ class ConstraintRows:
     def jacobians(self, curve: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
         """Return the scaled constraint Jacobians at all steps and on the last state.
 
-        Those at steps, (N, m, ndx + nu), are by (error of x, u), those at the end, (m_end, ndx), by the
-        error of x.
+        Those at steps, (N, m, ndx + nu), are with respect to (error of x, u); that of the last state, (m_end,
+        ndx), is with respect to the error of x.
         """
         f, (path, end) = self.map, self._arguments(curve)
         J_end = np.zeros((0, f.ndx))
@@ -358,11 +359,12 @@ class ConstraintRows:
     def curvature(
         self, curve: Trajectory, lin: Linearization, y: np.ndarray
     ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        """Return the Hessians of the constraints, weighted by their multipliers.
+        """Return the Hessians of y'h, the constraints h times their multipliers y.
 
-        The Hessians of y'h are by (error of x, u) at the steps, (N, q, q), and by the error of x at the end,
-        (ndx, ndx). The third output is the derivative (N, nm) of y'h by the map's multipliers; the map adds
-        their second derivatives. Each is None where it vanishes.
+        The first result is the Hessian (N, q, q) with respect to (error of x, u) at each step; the second,
+        (ndx, ndx), with respect to the error of the last state. The third is the derivative (N, nm) of y'h
+        with respect to the map's multipliers; the map adds their second derivatives. Results that vanish are
+        None.
         """
         f, n = self.map, self.steps
         path, end = self._arguments(curve)
@@ -410,9 +412,9 @@ class ConstraintRows:
         return self.each(y / np.concatenate([np.tile(path, self.steps), end]))
 
     def check_names(self, given: Mapping[str, Any]) -> None:
-        """Raise ValueError for an unknown name of a multiplier.
+        """Raise ValueError if a name belongs to neither a constraint nor a quantity.
 
-        Quantities that a similar problem may limit are accepted too.
+        Names of all quantities of the map are accepted, since a similar problem may limit them.
         """
         if not isinstance(given, Mapping):
             raise TypeError(
@@ -429,7 +431,8 @@ class ConstraintRows:
     def from_multipliers(self, given: Mapping[str, Any]) -> np.ndarray:
         """Return the multipliers of all constraints in one scaled array, from a dict.
 
-        This is the inverse of `multipliers`. Missing names and sides without a limit have multipliers of 0.
+        This is the inverse of `multipliers`. A multiplier is 0 if its name is missing in the dict, or if its
+        sign belongs to an infinite limit.
         """
         n = self.steps
         path, end = np.zeros((n, self.m)), np.zeros(self.m_end)
@@ -450,9 +453,8 @@ class ConstraintRows:
 
     def violations(self, curve: Trajectory, tolerance: float) -> list[Violation]:
         """Return all violations of constraints at single samples, the largest first.
-        Violations within the tolerance are omitted.
 
-        A violation counts if it is more than `tolerance` times the scale of the constraint.
+        A violation is included if it is larger than `tolerance` times the scale of the constraint.
         """
         h = self.values(curve)
         amount = np.maximum(self.lower - h, h - self.upper)

@@ -1,7 +1,8 @@
 """Line search for the next iterate along a Newton direction.
 
-Trials are trajectories that follow the curve under feedback, or curves with its defects. A merit function and
-a filter judge them. See docs/maths/shooting.md, "Merit and steps".
+A trial is either a trajectory that follows the states and inputs after the step under feedback, or these
+states and inputs themselves, with defects. A merit function and a filter judge the trials. See
+docs/maths/shooting.md, "Merit and steps".
 """
 
 from __future__ import annotations
@@ -58,10 +59,11 @@ class LineSearch:
     ) -> tuple[Iterate | None, float, int]:
         """Search along a Newton direction for the next iterate.
 
-        Returns the iterate, or None if there is none, the step length, and the number of trials. `worth` is
-        the merit of the iterate. `lin` is given if the Hessian of b is exact; the corrections then include
-        mispredicted residuals of the cost. `unseen` says that the predicted reduction is below the rounding
-        of the merit; a trial is then refused only if it raises the merit by more than `HARMLESS`.
+        Return three items: the next iterate, or None if no trial is accepted; the step length; and the number
+        of trials. `worth` is the merit of the present iterate. `lin` is given if the Hessian of b is exact;
+        second-order corrections then include the prediction errors of the cost's residuals. `unseen` is True
+        if the predicted reduction of the merit is below its rounding error; a trial is then refused only if
+        it raises the merit by more than the fraction `HARMLESS`.
         """
         rounding = (HARMLESS if unseen else 10 * np.finfo(float).eps) * abs(worth.merit)
         length, of_multipliers = d.lengths
@@ -101,9 +103,9 @@ class LineSearch:
         self, it: Iterate, d: NewtonDirection, point: Point, here: Worth, there: Worth
     ) -> tuple[Point, Worth, float]:
         """Double the length of a full step while the merit falls almost linearly.
+        Return the best trial, its merit and its step length, which is at most `LONGEST`.
 
-        The length is at most `LONGEST`. `here` and `there` are the merits of the iterate and of the trial
-        `point` of a full step. Returns the best trial, its merit and its step length.
+        `here` is the merit of the iterate. `point` is the trial of the full step, and `there` is its merit.
         """
         length = 1.0
         while length < LONGEST and here.merit - there.merit >= -STRAIGHT * length * d.slope:
@@ -124,12 +126,13 @@ class LineSearch:
     def _passes(self, it, b, d, length, point, here: Worth, there: Worth, lin) -> bool:
         """Return True if the filter accepts a trial.
 
-        Cost here is `price`, which includes the barrier, and violation is `left`. The cost of the trial must
-        be below that of the current iterate by `MARGIN` times its violation, and the violation at most
-        `WIDEST`. For each entry of the filter the trial must have a lower cost or a lower violation. The
-        entries are the iterates of this subproblem from which the filter accepted a step. The filter is
-        needed since full steps along curved equations increase any merit; with an exact Hessian the cost's
-        residuals are such equations, and their prediction errors count as violation (`_elastic`).
+        The filter compares costs with barriers (`Worth.price`) and violations (`Worth.left`). The cost of the
+        trial must be below that of the current iterate by at least `MARGIN` times the violation of this
+        iterate. The violation of the trial must be at most `WIDEST`. The trial must have a lower cost or a
+        lower violation than each entry of the filter. The entries are the iterates of this subproblem from
+        which the filter accepted a step. The filter is needed since full steps along curved equations
+        increase any merit. With an exact Hessian the cost's residuals are such equations, and their
+        prediction errors count as violation (`_elastic`).
         """
         if lin is not None and any(rho is not None for rho in it.foreseen):
             there_foreseen = self.stages.foreseen(b, lin, d.dx, d.du, it.foreseen, length)
@@ -144,9 +147,9 @@ class LineSearch:
         return True
 
     def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
-        """Return merit, barrier cost and violation of a trial step, for use by a filter.
-        The nonlinear residuals of the cost have been predicted. The cost of the prediction errors is
-        subtracted from the barrier cost, and their magnitude counts as a violation.
+        """Return merit, barrier cost and violation of a point, for use by the filter.
+        The cost of the errors of the predicted nonlinear residuals `foreseen` is subtracted from the barrier
+        cost, and the magnitude of these errors counts as a violation.
         """
         cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))
@@ -164,16 +167,16 @@ class LineSearch:
 
     def _corrected(self, it, b, d, length, point, s, merit, enough, lin) -> Iterate | None:
         """Return the iterate after a second-order correction of a trial step.
-        Return None if the merit rejects it.
+        Return None if the merit rejects the corrected step.
 
         The Newton step is solved again with other defects and constraint residuals, so that the deviation of
-        the trial from its linear model cancels. It is repeated while the merit approaches acceptance.
+        the trial from its linear model cancels. This is repeated while the merit approaches acceptance.
 
-        `given` holds the defects and residuals of the last solution. After a step of length a, the linear
-        model leaves d - a (given - delta (p+ - p^e)) of the defects d, and likewise of the residuals;
-        `of_gaps` and `of_rows` are the terms with delta. `excess_gaps` and `excess_rows` are the values at
-        the trial minus these predictions. The next `given` is the step length times the first defects and
-        residuals, plus the excess.
+        The variable `given` holds the defects and residuals of the last Newton step. After a step of length
+        a, the linear model predicts the defects d - a (given - delta (p+ - p^e)), where d are the defects
+        before the step, and likewise the residuals; `of_gaps` and `of_rows` are the terms with delta.
+        `excess_gaps` and `excess_rows` are the values at the trial minus these predictions. The next `given`
+        is the step length times the first defects and residuals, plus the excess.
         """
         gaps, r = it.point.gaps, self.level.remains(it.point, it.s)
         given, step = (gaps, r), length

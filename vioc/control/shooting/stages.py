@@ -28,11 +28,11 @@ class Point:
     Attributes
     ----------
     curve : Trajectory
-        The states need not follow from the inputs; the multipliers are those of the steps from its states.
+        Its states need not follow from its inputs. Its multipliers are those of `steps`.
     steps : Steps
-        One step from every state.
+        One step of the map from every state but the last.
     gaps : (N, ndx)
-        Defects: ends of the steps minus the next states, in units of the sizes of states.
+        Defects: results of `steps` minus the next states, in units of the sizes of states.
     cost : float
     rows : (rows,)
         Scaled values of the constraints.
@@ -62,16 +62,16 @@ class Point:
 class StageBlocks(LinearQuadratic):
     """Quadratic model of the problem about a curve of states and inputs.
 
-    The model is in errors of x and changes of u. g is the gradient of the cost, H the Hessian of the
-    Lagrangian, exact or Gauss-Newton, and c the defects. States and inputs are in units of their sizes, see
-    `Stages`.
+    The model's variables are errors of x and changes of u, in units of their sizes (see `Stages`). g is the
+    gradient of the cost, H the exact Hessian of the Lagrangian or the Gauss-Newton Hessian, and c are the
+    defects.
 
     Attributes
     ----------
     J, J_end : (N, m, q), (m_end, ndx)
         Jacobians of the constraints.
     zeta : (N, nm) or None
-        Derivative of the cost by the map's multipliers; None if it does not use them.
+        Derivative of the cost with respect to the map's multipliers; None if the cost does not use them.
     slopes : pair of Slopes or None
         Derivatives of the nonlinear residuals of the cost.
     """
@@ -83,9 +83,9 @@ class StageBlocks(LinearQuadratic):
 
     def pulled(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the constraints' terms J'y in the gradient of the Lagrangian.
-        J is the Jacobian of the constraints and y (rows,) their multipliers.
 
-        The result is by stage and at the end.
+        J is the Jacobian of the constraints, and y (rows,) are their multipliers. The results are (N, q) for
+        the steps and (ndx,) for the last state.
         """
         N, m = self.J.shape[:2]
         return (y[: N * m].reshape(N, 1, m) @ self.J)[:, 0], self.J_end.T @ y[N * m :]
@@ -108,9 +108,9 @@ class Stages:
     rigid : int
         Number of trailing errors of the state that are constants of the motion, without defects.
     sizes : (ndx,), (nu,), optional
-        Units of errors of states and of inputs, for all results of this class and for the steps and gains
-        that it takes, but not for curves; default 1. With typical sizes a search does not depend on the units
-        of the map.
+        Units of the states' errors and of the inputs; default 1. All derivatives, steps and gains that this
+        class takes or returns are in these units; curves are in the units of the map. With typical sizes, a
+        search does not depend on the units of the map.
     """
 
     def __init__(
@@ -141,10 +141,9 @@ class Stages:
 
     def at(self, X: np.ndarray, U: np.ndarray) -> Point | None:
         """Return a curve of states and inputs with its defects, cost and constraints.
-        Return None if a step of the map does not exist.
 
-        None is also returned if the cost or a constraint has no finite value. `trouble` then holds the
-        error, if there is one.
+        Return None if a step of the map does not exist, or if the cost or a constraint has no finite value.
+        The attribute `trouble` then holds the error, if one was raised.
         """
         f = self.map
         if not finite(X, U):
@@ -166,11 +165,10 @@ class Stages:
     def blocks(
         self, point: Point, lin: Linearization, exact: bool = False, foreseen: Foreseen = (None, None)
     ) -> StageBlocks:
-        """Return first derivatives of the problem and the Hessian of the cost on a curve.
-        The first derivatives are those of the map, the cost and the constraints.
+        """Return the quadratic model of the problem along a curve of states and inputs.
 
-        The Hessian is Gauss-Newton, or exact with the predicted residuals `foreseen` as multipliers
-        (`Cost.expand`).
+        It has the first derivatives of map, cost and constraints. Its Hessian is that of the cost alone:
+        Gauss-Newton, or exact with the predicted residuals `foreseen` as multipliers (`Cost.expand`).
         """
         e = self.cost.expand(point.curve, lin, exact, foreseen)
         J, J_end = self.rows.jacobians(point.curve, lin)
@@ -190,8 +188,8 @@ class Stages:
     ) -> StageBlocks:
         """Return the quadratic model with the exact Hessian of the Lagrangian.
 
-        `b` has the exact Hessian of the cost; the terms of the dynamics with costates p (N+1, ndx) and of
-        the constraints with multipliers y (rows,) are added.
+        `b` is a model with the exact Hessian of the cost. The second derivatives of the dynamics, with
+        costates p (N+1, ndx), and of the constraints, with multipliers y (rows,), are added to it.
         """
         n, H, H_end = b.F.shape[1], np.zeros(b.H.shape), b.H_end
         of_x, of_z = self.of_states, self.of_both
@@ -252,20 +250,21 @@ class Stages:
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return J'We, a correction of the cost's gradient for wrong predictions.
-        The nonlinear residuals of the cost are predicted linearly. The vector e is the actual minus the
-        predicted residual. J is the Jacobian and W is the weight of the residuals.
+        """Return J'We, a correction of the cost's gradient for prediction errors e.
 
-        The step is in scaled units; `Cost.beyond` documents the arguments.
+        e are the actual nonlinear residuals of the cost after a step dx, du, minus their linear predictions.
+        J is the Jacobian of these residuals, and W their weight matrix. The step is in scaled units;
+        `Cost.beyond` documents the arguments.
         """
         found = self.cost.beyond(b.slopes, lin, new, *self.steps_of(dx, du))
         return None if found is None else (found[0] * self.of_both, found[1] * self.of_states)
 
     def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray, near: float = np.inf) -> Point | None:
         """Return the trajectory that follows a curve of states and inputs under feedback.
-        The result includes the cost and the constraint values of the trajectory.
 
-        Returns None if there is none, or if it leaves the curve by more than `near`.
+        The result includes the cost and the constraint values of the trajectory. Return None if a step does
+        not exist, if a value is not finite, or if the trajectory is farther than `near` from the curve, in
+        units of sizes.
         """
         f = self.map
         if not (self.follows and finite(X, U)):

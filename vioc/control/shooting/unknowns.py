@@ -1,9 +1,9 @@
 """Initial state, duration and parameters of a problem, if they are free.
 
-Duration and parameters are constants of the motion: states of an `ExtendedMap` with free initial values. A
-period compares the last state with a constant that equals the first one. All of them are thus directions of
-the first state, and their limits are constraints. See docs/maths/shooting.md, "Free starts, durations and
-parameters".
+Duration and parameters are constants of the motion: states of an `ExtendedMap` with free initial values. In a
+periodic motion, the first value of each periodic state is a further constant, with which the last value is
+compared. All of these free quantities are coordinates of the first state, and their limits are constraints.
+See docs/maths/shooting.md, "Free starts, durations and parameters".
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Unknowns:
         The first state: an array, or a value or (lower, upper) by name of any quantity of the state; states
         not named are free. None: given when the problem is solved.
     duration : float, (lower, upper) or None
-        s; a pair frees it.
+        Duration, s; a pair of limits makes it free. None: it follows from the step lengths.
     parameters : dict of str to (lower, upper), optional
-        Declared parameters of the map that are free; None for no limit.
+        Limits of those declared parameters of the map that are free; None for no limit.
     periodic : bool, names, dict of name to shift, or None
-        States whose last value is the first plus the shift.
+        Periodic states: the last value is the first value plus the shift, by default 0.
     dt : float, (N,) or None
         Step lengths, s; with a duration only their proportions count.
 
@@ -61,7 +61,7 @@ class Unknowns:
     open : (nx,) bool
         Components of the first state that are free.
     told : dict of str to list of int
-        For each state that `initial` gives a value, the errors of the first state that it changes.
+        For each state with a value in `initial`, the components of the first state's error that it changes.
     """
 
     def __init__(
@@ -137,9 +137,9 @@ class Unknowns:
         return self._extended.constants if self._extended else ()
 
     def _place(self, name: str) -> int:
-        """Return the index of a free constant, such as the duration, in a state change.
-        The state change is a tangent vector of the extended state, which consists of the state of the map and
-        all free constants.
+        """Return the index of a free constant, such as the duration, in a state's error.
+        This error is a tangent vector of the extended state: the state of the map, followed by all free
+        constants.
         """
         return self.f.ndx + self._constants.index(name)
 
@@ -170,7 +170,7 @@ class Unknowns:
     def cost(self, cost: Cost) -> Cost:
         """Convert a cost to the map whose states include free duration and parameters.
 
-        The result is weighted by step lengths in s.
+        If the duration is free, a cost per time is multiplied by the step lengths in s.
         """
         g = self._extended
         if g is None:
@@ -190,10 +190,10 @@ class Unknowns:
     # -- where the search begins ----------------------------------------------------------------
 
     def first(self, x0: np.ndarray | None, final: Any) -> np.ndarray | None:
-        """Return the first state (nx,) of the guess.
-        It follows from `x0` and from the conditions on the first and last states.
+        """Return the first state (nx,) of the guess, or None if nothing is known about it.
 
-        It starts from `x0` if given, else from the conditions on the last state; None if nothing is known.
+        It is `x0`, if given, or else follows from the conditions on the last state. Free components are moved
+        to satisfy the conditions on the first state.
         """
         f, names = self.f, self.f.state_names
         if not self.free_start:
@@ -218,10 +218,10 @@ class Unknowns:
 
     def constants(self, run: Trajectory | None, x0: np.ndarray) -> np.ndarray:
         """Return a guess of the free constants of a problem.
-        They are the duration, parameters, and first values of periodic states.
 
-        They are inside their limits, and come from the trajectory `run`, if there is one, and from the first
-        state x0.
+        These are the duration, the parameters, and the first values of periodic states. Duration and
+        parameters come from the trajectory `run`, if there is one, and are moved inside their limits. The
+        first values are those of x0.
         """
         found = []
         if self.span:
@@ -255,8 +255,8 @@ class Unknowns:
 def _well_within(value: float, low: float, high: float) -> float:
     """Return a value, moved inside its limits by at least a small distance.
 
-    The distance `INTERIOR` is relative to the range, or for a one-sided limit to the magnitude of value or
-    limit.
+    This distance is `INTERIOR` times the range; for a one-sided limit, it is `INTERIOR` times the magnitude
+    of the value or the limit, whichever is larger.
     """
     if not (np.isfinite(low) or np.isfinite(high)):
         return float(value)
@@ -277,10 +277,10 @@ def _inside(value: Any, what: str, near: float, nearest: bool = False) -> float:
 
 def _weighed(s: Squares, weight: ca.SX, by: ca.SX, constants: ca.SX) -> Squares:
     """Multiply a sum of squared residuals by a weight; the result has the same form.
-    Terms of the sum that do not depend on the variables `by` are also written as squared residuals. They
-    depend only on the free `constants` of the problem, such as its duration.
 
-    Residuals are multiplied by the square root of the weight.
+    The residuals are multiplied by the square root of the weight. Terms that do not depend on the variables
+    `by`, but only on the free `constants` of the problem, such as its duration, are also written as squared
+    residuals where possible.
     """
     own = Squares.of(Squares.without(s.value, by), constants)
     whole = replace(s + own, value=s.value)

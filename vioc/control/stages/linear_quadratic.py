@@ -47,15 +47,16 @@ def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
 
 def costates(F: Any, g: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the costates p (N+1, n) and the gradients g + F'p (N, q) of all stages.
-    The dynamics are x+ = F z with z = (x, u). g are the derivatives of the stage costs with respect to z, and
-    `end` is the derivative of the final cost with respect to the last state.
 
-    The adjoint recursion is p_N = end, p_k = g_x + F_x' p_k+1; the p in g + F'p belongs to the next sample.
+    The dynamics are x+ = F z with z = (x, u). The costates obey the adjoint recursion p_N = end, p_k = g_x +
+    F_x' p_k+1. In g + F'p of stage k, p is p_k+1.
 
     Parameters
     ----------
     F, g : (N, n, q), (N, q)
+        Dynamics matrices, and derivatives of the stage costs with respect to z.
     end : (n,)
+        Derivative of the final cost with respect to the last state.
     """
     N, n = len(g), len(end)
     p, r = np.empty((N + 1, n)), g.copy()

@@ -67,7 +67,8 @@ class Recursion:
     gains : (N, m, n)
         K of u = -K x - d, of the last factorization.
     lower : (N, m, m)
-        Cholesky factors of the Hessians by u; in C their diagonals are inverted.
+        Cholesky factors of the Hessians of the cost to go with respect to u. In C, the entries of their
+        diagonals are replaced by the reciprocals.
     """
 
     def __init__(
@@ -100,8 +101,8 @@ class Recursion:
 
     def factor(self, q: LinearQuadratic, soft: float = 0.0) -> bool:
         """Factor a linear-quadratic problem; return True if it has a unique minimum.
-        `soft` is the factor delta of the regularized dynamics x+ = F z + c - delta p, with z = (x, u) and
-        the costates p.
+        `soft` is the regularization delta of the dynamics x+ = F z + c - delta p+, with z = (x, u) and the
+        costates p+ of the next state.
         """
         if self._native:
             self._begin(q.F, soft)
@@ -185,9 +186,9 @@ class Recursion:
 
     def linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray]:
         """Return the linear terms of the cost to go and of the feedback law.
-        They are p (N+1, n) in the cost to go 1/2 x'P x + p'x, and d (N, m) in the feedback law u = -K x - d.
 
-        They use the last factors and hold for delta = 0.
+        They are p (N+1, n) in the cost to go 1/2 x'P x + p'x, and d (N, m) in the feedback law u = -K x - d.
+        P and K are those of the last factorization, which must have delta = 0.
         """
         s0, s, d = self._linear(q)
         return np.concatenate([s0[None], s]), d
@@ -230,9 +231,9 @@ class Recursion:
     @cached_property
     def _closed(self) -> tuple[np.ndarray, np.ndarray]:
         """Closed-loop matrices A - B K (N, n, n), without and with regularized dynamics.
-        A and B are the dynamics matrices, and K the gains. For regularized dynamics, the matrices are (I - D
-        T) (A - B K), where T is the cost-to-go matrix, and the diagonal of D has the regularization deltas of
-        the states.
+
+        A and B are the dynamics matrices, and K the gains. With regularized dynamics, the matrices are (I - D
+        T) (A - B K), with the cost-to-go matrix T, and delta on the diagonal of D for regularized states.
         """
         n, e = self.n, self._elastic
         free = self._F[:, :, :n] - self._F[:, :, n:] @ self.gains
@@ -245,8 +246,9 @@ class Recursion:
     def _linear(self, q: LinearQuadratic) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the linear terms of the cost to go and of the feedback law of all stages.
 
-        These are the vectors s (n,) of the first stage, s (N, n) of all stages after regularization, and d
-        (N, m).
+        The first two results are vectors s in the cost to go 1/2 x'P x + s'x: (n,) of the first state, and
+        (N, n) of the states after all steps, for regularized dynamics (s~ in docs/maths/shooting.md, IP 9).
+        The third is d (N, m) in u = -K x - d.
         """
         n, e, (free, along), pushed = self.n, self._elastic, self._closed, _times(self._T, q.c)
         given = q.g[:, :n] - _times(self.gains, q.g[:, n:], True) + _times(free, pushed, True)

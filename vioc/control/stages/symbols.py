@@ -20,7 +20,7 @@ class RiccatiStep(NamedTuple):
     K, d : (m, n), (m,)
         Law u = -K x - d.
     bad : scalar
-        0 if the Hessian by u is positive definite, else 1 (also if it is not finite).
+        0 if the Hessian with respect to u is positive definite; 1 if it is not, or is not finite.
     """
 
     P: ca.SX
@@ -48,9 +48,9 @@ def riccati_step(F: ca.SX, H: ca.SX, g: ca.SX, P: ca.SX, p: ca.SX) -> RiccatiSte
 
 
 def symmetric_solve(G: ca.SX, b: ca.SX) -> tuple[ca.SX, ca.SX]:
-    """Solve a linear system with a symmetric matrix G; also return the pivots of G.
+    """Solve G x = b for x, with a symmetric matrix G; return x and the pivots of G.
 
-    The pivots are D of G = L D L'. G is positive definite if all pivots are > 0.
+    The pivots are the diagonal of D in G = L D L'. G is positive definite if all pivots are > 0.
     """
     D, upper, order = ca.ldl(ca.densify(G), False)
     return ca.ldl_solve(b, D, upper, order), D

@@ -1,7 +1,8 @@
 """CasADi functions of one stage of Newton's method on trajectories.
 
-See docs/maths/optimal_control.md, "Stages". Matrices are stored row by row. The first argument and the first
-output are the carry from stage to stage; the third output is above 1/2 where a pass must stop.
+See docs/maths/optimal_control.md, "Stages". Matrices are stored row by row. The first argument of a function
+is the carry: values from the stage before, in the order of the recursion. The first output is the carry to
+the next stage. If the third output exceeds 1/2, the recursion must stop.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ FINITE = 1e300
 
 class StageLayout(NamedTuple):
     """Positions of the matrices of one stage in a row vector.
-    A stage is one step of an optimal control problem. The vector contains the entries of all its matrices.
 
-    The row is the second output of the function that `model_stage` returns.
+    The vector contains the entries of all matrices of a stage, that is, of one step of an optimal control
+    problem. It is the second output of the function that `model_stage` returns.
     """
 
     names: tuple[str, ...]
@@ -47,12 +48,12 @@ class StageLayout(NamedTuple):
 
 
 def model_stage(e: SymbolicStage) -> ca.Function:
-    """Return the CasADi function that computes the cost model of one stage.
-    A stage is one step of an optimal control problem, and the model is of second order. The stages are
-    evaluated backward in time.
+    """Return the CasADi function of the second-order cost model at one stage.
 
-    It computes projection gains, adjoint, Newton Hessian and minimizer. The carry is (number of stages whose
-    Hessian by u is not positive definite, G, adjoint, P, p).
+    A stage is one step of an optimal control problem. The stages are evaluated backward in time. The function
+    computes projection gains, adjoint, Newton Hessian and minimizer. Its carry is (number of stages whose
+    Hessian with respect to u is not positive definite, G, adjoint, P, p). G is the cost-to-go matrix of the
+    regulator with the projection gains. P and p belong to the cost to go 1/2 x'P x + p'x of the model.
     """
     nx, ns, nz = e.nx, e.ns, e.nz
     square = nx * nx
@@ -93,7 +94,8 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
     """Return the CasADi function of one backward stage of a linear-quadratic problem.
     From the quadratic cost to go at the next sample, it computes the cost to go at the present sample.
 
-    The carry is (P, p). The stage minimizes 1/2 (x, u)'(H + w diag(shift))(x, u) + g'(x, u) along A, B.
+    The carry is (P, p) of the cost to go 1/2 x'P x + p'x. The stage has the cost 1/2 (x, u)'(H + w
+    diag(shift))(x, u) + g'(x, u) and the dynamics x+ = A x + B u.
     """
     nx, ns = e.nx, e.ns
     carry, row = ca.SX.sym("carry", nx * nx + nx), ca.SX.sym("row", nx * ns + ns)
@@ -107,10 +109,10 @@ def quadratic_stage(e: SymbolicStage) -> ca.Function:
 
 
 def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
-    """Return the input du and the next state under the feedback du = -K dx - d.
-    Both are affine functions of the state's change dx; their coefficients are returned in one column.
+    """Return the affine functions of dx that are du and the next dx under feedback.
 
-    The column holds M by rows, then m, of (du, dx_next) = M dx + m.
+    The feedback is du = -K dx - d, and (du, dx_next) = M dx + m. The result is one column: the entries of M
+    row by row, then m.
     """
     nx = AB.shape[0]
     M = ca.vertcat(-K, AB @ ca.vertcat(ca.SX.eye(nx), -K))
@@ -119,10 +121,10 @@ def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
 
 def direction_stage(e: SymbolicStage) -> ca.Function:
     """Return the CasADi function of one forward stage of a descent direction.
-    It computes the changes of the input and the next state from the change of the state. It also adds the
-    part of this stage to the slope of the cost along the direction.
 
-    The carry is (Dg.zeta, dx). The rows hold the affine maps of `_affine`; the second output is du.
+    From the change dx of the state it computes the change du of the input, its second output, and the change
+    of the next state. It also adds the part of this stage to the slope Dg.zeta of the cost along the
+    direction. The carry is (Dg.zeta, dx). The argument `row` holds the affine functions of `_affine`.
     """
     nx, nu = e.nx, e.nu
     carry, g = ca.SX.sym("carry", 1 + nx), ca.SX.sym("g", e.ns)
@@ -136,9 +138,8 @@ def direction_stage(e: SymbolicStage) -> ca.Function:
 
 def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
     """Return the CasADi function of one step of a trial rollout under feedback.
-    The function simulates the step and adds its running cost.
 
-    It takes a kernel step. The carry is (cost, x).
+    The function simulates the step with `kernel` and adds its running cost. The carry is (cost, x).
     """
     nx, nu = e.nx, e.nu
     x, u, _, lam, t, dt, theta, reference, w = e.arguments
@@ -174,7 +175,7 @@ def running_stage(e: SymbolicStage) -> ca.Function:
 def curvature_stage(e: SymbolicStage) -> ca.Function:
     """Return the CasADi function of the Hessian of the running cost of one step.
 
-    It is by (x, u); multipliers count as functions of both.
+    Derivatives are taken with respect to (x, u), where the multipliers are functions of x and u.
     """
     H = e.condense(e.hessian(e.l))
     return ca.Function("curvature", e.arguments, [ca.densify(H)])

@@ -43,12 +43,12 @@ class Recursions:
     lx_end, lxx_end : (nx,), (nx, nx)
         Derivatives of the terminal cost at the iterate.
     blocks : dict of str to (N, ...) array
-        Matrices of the last model: A, B, the cost's gradient g by (x, u), the projection's gains K, the
-        cost's Hessian L and Newton's H.
+        Matrices of the last model: A, B, the cost's gradient g with respect to (x, u), the projection's gains
+        K, the cost's Hessian L and Newton's Hessian H.
     L : (N, ns, ns)
-        The cost's Hessian, known before the model.
-    unit : float
-        Mean weight of the inputs per step weight, or of the last state if inputs have none.
+        The cost's Hessian, which is computed before the model.
+    unit : (ns,)
+        Units of a shift: mean weight of the inputs per step weight, or of the last state if inputs have none.
     reached : (nx,)
         State of a trial from which the kernel did not complete a step.
     """
@@ -151,16 +151,15 @@ class Recursions:
 
     def model(self, shift: float) -> tuple[bool, bool]:
         """Compute the second-order model of the cost at the iterate.
-        Return two flags: the first tells if the model could be computed, the second if it has a minimum when
-        its Hessian is shifted.
 
-        `shift` of Newton's Hessian is in units of `unit`.
+        The diagonal of Newton's Hessian is shifted by `shift` times `unit`.
 
         Returns
         -------
-        sound, minimum : bool
-            True if all values are finite, the steps regular and the regulator exists; True if the
-            shifted Hessian has a minimum.
+        sound : bool
+            True if all values are finite, the steps are regular and the regulator exists.
+        minimum : bool
+            True if the shifted Hessian has a minimum.
         """
         nx = len(self.lx_end)
         if self._constant is None:
@@ -200,10 +199,9 @@ class Recursions:
         return known[1]
 
     def _shifted_end(self, carry: np.ndarray, P: np.ndarray, add: np.ndarray) -> None:
-        """Write Hessian P and gradient of the terminal cost into the array `carry`.
-        The vector `add` is added to the diagonal of P.
+        """Write the terminal cost's Hessian and gradient into the array `carry`.
 
-        `carry` gets P + diag(add) and p of the last sample.
+        `carry` gets the matrix P + diag(add), followed by the gradient at the last sample.
         """
         nx = len(P)
         carry[: nx * nx] = P.reshape(-1)

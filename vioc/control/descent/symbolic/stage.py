@@ -99,11 +99,10 @@ class SymbolicStage:
         return g[: self.ns], g[self.ns :]
 
     def dual(self, weights: ca.SX) -> ca.SX:
-        """Return multipliers that make the Lagrangian of a step stationary.
-        The Lagrangian is stationary with respect to the next state and the constraint multipliers; `weights`
-        is the gradient of the cost with respect to these. The result multiplies the equations of the step.
+        """Return multipliers of a step's equations that make the Lagrangian stationary.
 
-        They are -r_z^-T weights, (nz,) or (nz, any): `weights` . dz vanishes in the Lagrangian.
+        They are -r_z^-T weights, (nz,) or (nz, any). `weights` is the gradient of the cost with respect to z,
+        the next state and the constraint multipliers. The Lagrangian is then stationary with respect to z.
         """
         return self._lu.solve_transposed(-weights)
 
@@ -133,9 +132,9 @@ class SymbolicStage:
 
     def condense(self, blocks: tuple[ca.SX, ca.SX, ca.SX]) -> ca.SX:
         """Eliminate next state and multipliers from a quadratic form of a stage.
-        The blocks ss, sz and zz of the form belong to s = (state, input) and z = (next state, multipliers).
 
-        A form in (s, z) becomes a form in s, along dz = Y ds.
+        The blocks ss, sz and zz belong to s = (state, input) and z = (next state, multipliers). The result is
+        the matrix of the form in s alone, along dz = Y ds.
         """
         ss, sz, zz = blocks
         cross = sz @ self.Y

@@ -71,8 +71,8 @@ class StagePrograms:
         """Return the compiled functions of a problem's stages.
         Costs that differ only in their reference values share them.
 
-        None if the stage has more operations than `limit`, and for costs of constraint forces over unequal
-        steps `dt`, over which the same impulse is a different force.
+        Return None if a stage has more operations than `limit`. Return None also if the cost depends on
+        constraint forces and the steps `dt` are unequal: the same impulse is then another force in each step.
         """
         even = dt is None or np.ndim(dt) == 0 or len(dt) == 0 or (np.asarray(dt) == dt[0]).all()
         if operations(f, cost) > limit or (cost.uses_multipliers and not even):
@@ -98,9 +98,9 @@ class StagePrograms:
         self, X: np.ndarray, U: np.ndarray, lam: np.ndarray, grid: StageArguments
     ) -> tuple[float, float]:
         """Return the running cost and the sum of squared residuals of the step equations.
-        The costs and residuals of all steps are evaluated at states X, inputs U and multipliers lam.
 
-        They are not finite outside of a domain.
+        Both are sums over all steps, at states X, inputs U and multipliers lam. They are not finite if an
+        expression is evaluated outside of its domain.
         """
         e = self.equations
 
@@ -158,8 +158,8 @@ class StagePrograms:
     def _newton_stage(self) -> ca.Function:
         """Return the CasADi function of one backward stage of the Newton step.
 
-        It maps (P, p) of the next sample to this one. The unknowns of the stage are eliminated: (du, dz,
-        dual) = M dx + m, output row by row.
+        It computes the cost to go (P, p) at a sample from that at the next one. The unknowns of the stage are
+        affine functions of dx, (du, dz, dual) = M dx + m, and the function returns M and m row by row.
         """
         e = self.equations
         nx, ns, nz = e.nx, e.ns, e.nz
@@ -191,10 +191,10 @@ class StagePrograms:
         return ca.Function("newton", args, [ca.densify(o) for o in outputs])
 
     def forward(self, affine: np.ndarray, nu: int, nx: int) -> np.ndarray:
-        """Compute the Newton step of all stages, forward in time.
-        The changes in each stage are an affine function of the change of its state.
+        """Return the Newton step of all stages, computed forward in time.
 
-        They are y_k = M_k dx_k + m_k with dx_0 = 0; dx_k+1 are the rows nu .. nu + nx of y_k.
+        The unknowns of stage k are y_k = M_k dx_k + m_k, with the rows (M_k, m_k) of `affine` and dx_0 = 0.
+        The change dx_k+1 of the next state consists of the components nu to nu + nx of y_k.
         """
         size = affine.shape[1] // (nx + 1)
 

@@ -73,9 +73,9 @@ class LocalModels:
 
     def about(self, run: Trajectory, shift: float) -> LocalModel:
         """Return the second-order model of the cost at an iterate.
-        It is valid until the next call.
 
-        `shift` is the most likely one of its Newton direction.
+        The model is valid until the next call. `shift` is the shift of the Hessian that its Newton direction
+        will probably need.
         """
         if self._recursions is not None:
             model = StageModel(self.map, self.cost, run, self._recursions, shift)
