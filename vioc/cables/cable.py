@@ -108,8 +108,8 @@ class Cable(tuple):
         node : int, optional
             Index of the node; by default the far end.
         clamped : bool
-            Whether the far end keeps the direction of the frame, whose axes are those of a straight cable's
-            segments. The hinge there has the stiffness 2 E I / l, as at a clamped start.
+            True to clamp the far end: a hinge of stiffness 2 E I / l, as at a clamped start, then turns the
+            axes of the last segment towards those of the frame `to`.
         axes : str, optional
             Fixed directions; by default those in which the cable moves.
         axes_of : str

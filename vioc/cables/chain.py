@@ -50,9 +50,9 @@ def turns(o: dict[str, Any], i: int) -> str:
     """Return the axes of hinge i of a cable, in the order of the hinge's frames.
     The argument `o` has the options of the cable.
 
-    Two successive turns leave a twist of half their product, always of the same sign. With the order swapped
-    at every second hinge these cancel along the cable, and the twist is of second order in a segment's length
-    instead of first.
+    Two successive rotations in a hinge leave a twist of half the product of their angles, always of the same
+    sign. Their order is therefore swapped at every second hinge. The twists then cancel along the cable, and
+    what remains is of second order in a segment's length instead of first.
     """
     return o["hinges"][::-1] if len(o["hinges"]) == 2 and i % 2 else o["hinges"]
 

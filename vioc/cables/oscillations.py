@@ -20,9 +20,9 @@ class NormalModes:
     Attributes
     ----------
     omega : (count,)
-        Frequencies, rad/s; the root of a negative eigenvalue, an unstable direction, is given as negative.
+        Frequencies, rad/s. An unstable direction has a negative eigenvalue, and -sqrt(|eigenvalue|) is given.
     shapes : (count, nd)
-        Rows of displacements of the dynamic variables with shape' M shape = 1.
+        Displacements of the dynamic variables, one mode per row, with shape' M shape = 1.
     names : tuple of str
         Dynamic variables.
     """
@@ -75,11 +75,13 @@ def normal_modes(equilibrium: StaticEquilibrium, count: int | None = None) -> No
 
 def longest_step(equilibrium: StaticEquilibrium) -> float:
     """Return the longest step length that is stable at an equilibrium, s.
-    With a longer step the variational integrator `MidpointVI` is unstable there.
+    With a longer step the variational integrator `MidpointVI` is unstable there. A motion needs a shorter
+    step.
 
-    Constraint forces act at the start of a step, so the stiffness that they give to a taut cable is explicit:
-    dt < 2/omega, with omega^2 the largest eigenvalue of sum_i lambda_i h_i,qq on the constraints relative to
-    M. The result is inf if no constraint pulls. A motion needs a shorter step.
+    Constraint forces act at the start of a step, so the stiffness that they give to a taut cable is
+    integrated explicitly. Stability requires dt < 2/omega. Here omega^2 is the largest eigenvalue of
+    sum_i lambda_i h_i,qq relative to the mass matrix M, both restricted to the motions that the constraints h
+    allow. The result is inf if no constraint pulls.
 
     Parameters
     ----------

@@ -28,9 +28,8 @@ def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) 
     equilibrium : StaticEquilibrium
         Equilibrium of `static_equilibrium`, with its parameters.
     by : name or names
-        Variables that the search for the equilibrium fixed (kinematic ones, and those in its `fixed`), and
-        declared parameters. Dynamic variables named here, and those fixed by the search, count as fixed, all
-        others as free.
+        Declared parameters; or variables that the search for the equilibrium fixed (kinematic ones, and those
+        in its `fixed`). A dynamic variable named here is also treated as fixed, all others as free.
 
     Returns
     -------
@@ -40,7 +39,7 @@ def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) 
     Raises
     ------
     ModelError
-        If a name is neither, or the equilibrium is not isolated.
+        If a name is neither a variable nor a parameter, or the equilibrium is not isolated.
     """
     if not isinstance(equilibrium, StaticEquilibrium):
         raise ModelError(f"expected the result of static_equilibrium, got {type(equilibrium).__name__}")

@@ -34,11 +34,13 @@ class StaticEquilibrium:
     q : (nq,)
         Configuration in the order of ``system.variables``; ``f.initial_state(equilibrium)`` accepts it.
     multipliers : (m,)
-        lambda in V_q - F + Dh' lambda = 0; over a step of length dt the impulse is dt lambda of [S] (28a).
+        lambda in V_q - F + Dh' lambda = 0, with the potential energy V, the loads F and the constraints h.
+        Over a step of length dt the impulse of [S] (28a) is dt lambda.
     energy : float
-        V of the potentials, J, without the work of loads.
+        Potential energy V, J, without the work of loads.
     stiffness : float
-        Smallest eigenvalue, on the constraints, of the second derivative of V minus the work of the loads.
+        Smallest eigenvalue of the second derivative of V minus the work of the loads, for displacements that
+        the constraints allow.
     residual : float
         Largest entry of V_q - F + Dh' lambda for the free dynamic variables, N or N m.
     violation : float

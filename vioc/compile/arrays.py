@@ -108,9 +108,9 @@ def on_arrays(function: ca.Function, np: Any) -> Callable[..., tuple[Any, ...]]:
 
 def _instruction(function: ca.Function, k: int, np: Any) -> tuple[Any, list[int], list[int]]:
     """Return instruction k of a CasADi function: its operation, operands and result.
-    Operands and result are indices of the function's work vector, or of its arguments and results.
-
-    The operation is None for a result, "input", a number, or a callable.
+    Operands and result are indices of the function's work vector, or of its arguments and results. The
+    operation is a callable; a number for a constant; "input" if an argument is read; or None if a result is
+    written.
     """
     op, of, to = function.instruction_id(k), function.instruction_input(k), function.instruction_output(k)
     if op == ca.OP_OUTPUT:

@@ -1,11 +1,12 @@
 """Evaluation of CasADi functions at many points, by numpy.
 One numpy call computes a group of equal operations at all points.
 
-CasADi's virtual machine executes operations one by one, and most of its time are mispredicted branches
-between them: 2 ns per operation if all are sums, 5 ns if kinds alternate. Here every value is a row with an
-entry for each point, and independent operations of one kind are one numpy call. Results are those of the
-virtual machine to the bit: sums, products, quotients and roots are rounded identically everywhere, and all
-other operations are CasADi's own, on arrays. Maths and figures: docs/maths/speed.md, "Without a compiler".
+CasADi's virtual machine executes operations one by one. It spends most of its time on mispredicted branches
+between them: 2 ns per operation if all are sums, 5 ns if kinds alternate. Here the values of each operation
+at all points are a row of an array, and independent operations of one kind are one numpy call. Results are
+those of the virtual machine to the bit: sums, products, quotients and roots are rounded identically
+everywhere, and all other operations are CasADi's own, on arrays. Maths and figures: docs/maths/speed.md,
+"Without a compiler".
 """
 
 from __future__ import annotations

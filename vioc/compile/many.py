@@ -25,17 +25,16 @@ Long = ctypes.c_longlong
 
 def source(functions: dict[str, ca.Function], step: str, **sizes: float) -> str | None:
     """Return C code that advances many rollouts of a map at once, by SIMD vectors.
-    The result is None if an operation of the step has no SIMD form.
-
-    It has the C function `step` of LANES samples, with the loop of many.c around it.
+    The code has the C function `step`, which takes one step of LANES rollouts, and the loop of many.c around
+    it. The result is None if an operation of the step has no SIMD form.
 
     Parameters
     ----------
     functions : dict
-        Functions that `step` calls by these names, written by `laned`; None if one of them is not supported.
+        CasADi functions by the names under which `step` calls them; `laned` translates them to C.
     step : str
         C of ``static void step(const lanes *x, const lanes *const *of, lanes *next, lanes *multipliers,
-        lanes *error, lanes *work)`` with ``of`` u, t, dt, parameters.
+        lanes *error, lanes *work)``. The entries of ``of`` are u, t, dt, parameters.
     **sizes
         Numbers by their names in C: NX, NU, NP, NM of states, inputs, parameters, multipliers; NWORK of
         `work`, and others that `step` needs.
@@ -56,11 +55,11 @@ class ManyProgram:
     Parameters
     ----------
     written : callable
-        Makes the `source`; None if there is none.
+        Returns the C code, made by `source`, or None if there is no such code.
     title : str
         Title in the cache's listing.
     key : str, optional
-        As in `NativeProgram`.
+        Represents everything that the code is made of, as in `NativeProgram`; by default the code itself.
     """
 
     def __init__(self, written: Callable[[], str | None], title: str, key: str | None = None):

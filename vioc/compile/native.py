@@ -43,14 +43,14 @@ class NativeProgram(Program):
     Parameters
     ----------
     build : callable
-        Makes the function.
+        Returns the CasADi function.
     title : str
         Title in the cache's listing.
     key : str, optional
         Represents everything that the function is made of, so that a compiled library is found without
-        building the function; by default its source.
+        building the function; by default the function's C code.
     written : callable, optional
-        Makes hand-written C for the same function, as in `source`; None if there is none.
+        Returns hand-written C code of the same function, in the form of `source`; None if there is none.
     """
 
     def __init__(

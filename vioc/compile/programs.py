@@ -94,21 +94,24 @@ class Program(ABC):
         first: int = CHUNK,
     ) -> tuple[list[np.ndarray], int, float]:
         """Iterate the function by passing its first output to its first argument.
+        The value that is passed on is called the carry.
 
         Parameters
         ----------
         carry : (size of the first argument,)
+            Initial value of the first argument.
         rows : the other arguments
             Two-dimensional with a row for each evaluation, or one-dimensional for all.
         count : int
+            Number of evaluations.
         keep : int
             Number of returned entries of each carry.
         tolerance : float
             Evaluation stops if the third output, a scalar, is above this or not a number, or if the returned
             part of the carry is not finite.
         first : int
-            Length of the first piece for programs that work in pieces, which double in length; small if an
-            early stop is likely.
+            Number of evaluations in the first piece, for programs that work in pieces of doubling length;
+            small if an early stop is likely.
 
         Returns
         -------

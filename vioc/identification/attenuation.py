@@ -26,9 +26,10 @@ class SplineNoise:
     """Errors of a spline and its first two derivatives due to measurement noise.
     The spline is fitted to a measured position; its derivatives are velocity and acceleration.
 
-    The errors are `basis` (three sparse matrices (N, nc)) times the errors of the coefficients, whose
-    `covariance` is (nc, nc). `at_samples` (N, 3, 3) is the covariance at single samples. `smoothed` is True
-    if the residuals are not white, so that the spline is smoother than the motion.
+    The errors are `basis` (three sparse matrices (N, nc)) times the errors of the spline's nc coefficients,
+    which have the `covariance` (nc, nc). `at_samples` (N, 3, 3) is the covariance of the three errors at each
+    sample. `smoothed` is True if the residuals are not white noise, so that the spline is smoother than the
+    motion.
     """
 
     basis: Sequence[Any]
@@ -69,12 +70,12 @@ def spline_noise(spline: BSpline, t: np.ndarray, y: np.ndarray, kept: np.ndarray
 
 @dataclass(frozen=True)
 class Regression:
-    """Result of a linear regression with noise in the regressor.
-    It contains the estimates and their covariance.
+    """Result of a linear regression y = W c with noise in W: estimates and covariance.
 
-    `deviations` are those of the equations' residuals, and `sizes` those that weigh the equations. `unclear`
-    is the number of directions that stay at the start, since W is mostly noise there. `smoothed` is the
-    largest error, in deviations, that splines make by smoothing the motion.
+    The `values` c have the `covariance`. `deviations` are the standard deviations of the equations'
+    residuals, and `sizes` those by which the equations are weighted. `unclear` is the number of directions of
+    c in which the initial values are kept, because W is mostly noise there. `smoothed` is the largest error
+    of an estimate, in its standard deviations, that splines cause by smoothing the motion.
     """
 
     values: np.ndarray
@@ -92,12 +93,14 @@ def fit(
     start: np.ndarray,
     pooled: bool,
 ) -> Regression:
-    """Estimate the coefficients c of linear equations y = W c.
-    The matrices W and the vectors y are computed from measured motions, so that both contain noise.
+    """Estimate the coefficients c of linear equations y = W c, where W contains noise.
+    The matrices W and the vectors y are computed from splines that are fitted to measured motions.
 
-    `parts` are [W, y] (N, r, n + 1), and `changes` functions of the number of a variable that return their
-    derivatives (3, N, r, n + 1) by its position, velocity and acceleration. The r equations of a sample have
-    the same weight if they are `pooled`.
+    `parts` has the matrices [W, y] (N, r, n + 1) of each motion, with r equations for each of N samples.
+    `noises` has the errors of the splines, one for each variable. `changes` has functions that take the
+    number of a variable and return the derivatives (3, N, r, n + 1) of [W, y] by its position, velocity and
+    acceleration. `start` are initial values of c. If `pooled`, the r equations of a sample have the same
+    weight.
     """
     E = np.concatenate(parts)
     (N, r, n), W, y = (E.shape[0], E.shape[1], E.shape[2] - 1), E[:, :, :-1], E[:, :, -1]

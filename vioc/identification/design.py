@@ -41,8 +41,7 @@ FREE = 1e-12  # relative information added to each component of the initial stat
 class Judged:
     """Value of an experiment's design criterion, and the Fisher information.
     The Fisher information describes how precisely measurements of one motion determine the parameters.
-
-    These are (ID-16) and (ID-17).
+    Equations (ID-16) and (ID-17) define both.
 
     Attributes
     ----------
@@ -51,7 +50,7 @@ class Judged:
     information : (n, n)
         Information on the parameters, in their units, without prior knowledge.
     x, u : (N+1, ndx), (N, nu), or None
-        Derivatives of the criterion by states and inputs, along trajectories.
+        Derivatives of the criterion by the states and inputs of the motion.
     """
 
     value: float
@@ -94,9 +93,9 @@ class Criterion:
         self.sensors = sensors
 
     def _weights(self, run: Trajectory) -> np.ndarray:
-        """Return the inverse covariances of the measurements at a trajectory's samples.
+        """Return the inverse covariances (N+1, ny, ny) of measurements at all samples.
 
-        They are V^-1 (N+1, ny, ny), with 0 for quantities that are not measured.
+        Rows and columns of quantities that are not measured at a sample are 0.
         """
         V, found = self.sensors.V, np.zeros((len(run) + 1, *self.sensors.V.shape))
         for k in range(len(found)):
@@ -343,10 +342,8 @@ def _nearness(
     f: OneStepMap, run: Trajectory, bounds: Mapping[str, Any]
 ) -> tuple[Cost, np.ndarray, np.ndarray]:
     """Return a cost that measures the distance of a motion from the trajectory `run`.
-    Also return the scales of states and inputs in this cost. They are half the ranges in `bounds`, or half
-    the trajectory's ranges where there are no bounds.
-
-    The cost is the squared distance in units of the ranges of states and inputs.
+    The cost is the squared distance, in units of the scales of states and inputs. The scales are half the
+    ranges in `bounds`, or half the trajectory's ranges where there are no bounds. They are returned, too.
     """
     limits = {quantity_name(f, n, "bounds"): b for n, b in bounds.items()}
 

@@ -124,13 +124,14 @@ class _Way:
     The step starts from the values `trial` of all unknowns; `now` has the predicted measurements for these
     values.
 
-    With `loose`, defects have these variances, (ID-5a); without, they are constraints. See (ID-5).
+    Without `loose`, zero defects are constraints (ID-5). Otherwise defects are treated as measurement errors
+    with the variances `loose` (ID-5a).
 
     Attributes
     ----------
     step : (n,)
     gain, apart, promised : float
-        Predicted reductions of the cost, of the defects' terms of the merit, and of both.
+        Predicted reductions of the cost, of the defects' terms in the merit function, and of both together.
     most : float
         Largest step length that moves no parameter farther than `REACH`.
     """
@@ -215,9 +216,9 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
     """Return the first-order change of parameter estimates if time steps are halved.
-    These are the time steps of the simulation that predicts the measurements.
 
-    The change (n,) is a Gauss-Newton step for a simulation with steps of half the length.
+    The time steps are those of the simulation that predicts the measurements; `segments` has them already at
+    half the length. The change (n,) is one Gauss-Newton step from the estimates `trial`.
     """
     segments.plainly = True
     found = segments.predict(trial)
@@ -236,11 +237,10 @@ def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = No
 
 def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarray]:
     """Return the Fisher information on all parameters jointly, and on each alone.
-    For a parameter alone, all other parameters are assumed to be known.
 
-    Returns the information (n, n) if all other unknowns are free and defects are zero, and the information on
-    each parameter if all others were known, (n,). Other unknowns that are not identifiable are limited only
-    by rounding. See (ID-10).
+    The first result (n, n) is the information if initial states and unknown inputs are also estimated, with
+    zero defects. The second (n,) is the information on each parameter if all other unknowns were known. Other
+    unknowns that are not identifiable are limited only by rounding. See (ID-10).
     """
     segments.plainly = True
     now, count = segments.predict(trial), segments.nz

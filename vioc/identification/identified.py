@@ -276,7 +276,7 @@ class Identification:
 
     @property
     def _exact(self) -> bool:
-        """True if the estimated noise is so small that it consists of rounding errors."""
+        """Flag, True if the estimated noise is so small that it is only rounding errors."""
         if self.told:
             return False
         largest = np.max([np.nanmax(np.abs(f.measured), axis=0) for f in self.fits], axis=0)

@@ -45,10 +45,9 @@ class Late:
         self._areas = np.concatenate([[0.0], np.cumsum(areas)])
 
     def means(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the means (N,) of the delayed signal over N steps, and derivatives.
-        The derivatives are with respect to the delay.
-
-        The steps are between the times `ends` (N+1,); the results are (N,).
+        """Return the means (N,) of the delayed signal over N steps, and their derivatives.
+        The derivatives (N,) are with respect to the delay. The steps are between the times `ends` (N+1,), s,
+        from which the delay has been subtracted.
         """
         lengths = np.diff(ends)
         if self.function is not None:
@@ -59,10 +58,9 @@ class Late:
         return np.diff(area) / lengths, -np.diff(value) / lengths
 
     def values(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the delayed signal's values at the ends of steps, and derivatives.
-        The derivatives are with respect to the delay.
-
-        The steps are between the times `ends` (N+1,); the results are (N,).
+        """Return the delayed signal's values (N,) at the ends of steps, and derivatives.
+        The derivatives (N,) are with respect to the delay. The steps are between the times `ends` (N+1,), s,
+        from which the delay has been subtracted.
         """
         if self.function is not None:
             now, back = self._asked(ends[1:]), BACK * np.diff(ends)

@@ -149,10 +149,9 @@ class ParameterCoordinates:
         return value[:, 0], J
 
     def of(self, theta: np.ndarray, prefix: str = "") -> dict[str, float]:
-        """Return the values of the map's parameters in `theta`, as a dict by name.
-        With a `prefix`, return only the values whose names begin with the prefix.
-
-        The prefix is removed.
+        """Return the values in `theta` of the map's parameters, as a dict by name.
+        Delays and biases are omitted. With a `prefix`, return instead the values whose names begin with it;
+        the prefix is removed from the names.
         """
         if not prefix:
             return {n: float(v) for n, v in zip(self.names, theta, strict=True) if n in self.parameters}

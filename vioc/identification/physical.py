@@ -23,10 +23,10 @@ ROUNDING = 1e-8  # relative length below which a length in the equations is roun
 def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
     """Return a typical length of a mechanism, m: the largest extent of its bodies.
 
-    `numbers` (n, 10) are the bodies' inertial parameters. Extents are about the origins of their frames. If
-    all bodies are points at these origins, the length is the shortest arm in the equations Y (N, nq, n): for
-    each variable, the columns of masses over those of first moments. It is 1 if no equation has either, since
-    nothing depends on it then.
+    `numbers` (n, 10) are the bodies' inertial parameters. The extent of a body is the RMS distance of its
+    mass from the origin of its frame. If all extents are 0, the result is the shortest arm: for each
+    variable, the ratio of the columns of masses to those of first moments in the regressor Y (N, nq, n). The
+    result is 1 if there are no such columns, since nothing depends on it then.
     """
     columns = Y[..., : 10 * len(numbers)].reshape(*Y.shape[:2], -1, 10)
     mass, first = (np.sqrt((columns[..., i == TEN] ** 2).sum(axis=(0, 2, 3))) for i in (0, 1))
@@ -40,12 +40,13 @@ def physical_set(
     regressor: Any, base: np.ndarray, values: np.ndarray, R: np.ndarray, length: float, reach: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
     """Return physically possible inertial parameters for given base parameters.
-    Also return the ten parameters of each body, and the root mean square deviation of the base parameters
-    from the given `values`.
+    The results are all parameters of the regressor, the ten inertial parameters of each body by name, and the
+    root mean square deviation, with the weights R, of the base parameters from the given `values`.
 
-    The set is near the initial guess. Distances are relative to the guessed masses, to `length`, and for
-    parameters of forces to the larger of the guess and `reach` (n,), the value that explains all measurements
-    alone, since the guess of a friction may be 0. See (ID-15).
+    The parameters are near the initial guess. Distances from it are relative to the guessed masses, to
+    `length`, and for parameters of forces to the larger of the guess and `reach` (n,). The latter is the
+    value that explains all measurements alone; it is needed since the guess of a friction may be 0. See
+    (ID-15).
     """
     count, own = len(regressor.bodies), len(regressor.linear)
     z = ca.SX.sym("z", 10)

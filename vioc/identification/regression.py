@@ -103,10 +103,10 @@ def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Torques:
-    """Generalized forces of a record's inputs, and predictions of them.
-    The predictions are computed from the motion in the record.
+    """Generalized forces of a record's inputs, and their prediction from the motion.
 
-    They are (N, nd) at the times `t`.
+    `measured` and `predicted` are arrays (N, nd) at the times `t` (N,), with a column for each variable in
+    `names`.
     """
 
     t: np.ndarray
@@ -133,22 +133,24 @@ class BaseParameters:
     names : tuple of str
         The identifiable combinations, such as ``"link2.mx + 0.2 link3.m"``.
     values, std : (nb,)
+        Estimated values of these combinations, and their standard deviations.
     covariance : (nb, nb)
     numbers : dict of str to (10,)
-        Mass, centre of mass and inertia about it of each body: a physical set with these combinations, to
-        within their deviations. Where these do not determine the set, it is near the initial guess.
+        Mass, centre of mass and inertia about it of each body. They are physically possible, and have the
+        estimated combinations to within their deviations. What the combinations do not determine is near the
+        initial guess.
     linear : dict of str to float
         Parameters of forces.
     base : (nb, n)
         Combinations of the regressor's n parameters: ``values = base @ parameters``.
     physical : (n,)
-        The physical set in the order of the regressor.
+        The parameters in `numbers` and `linear`, in the order of the regressor.
     apart : float
-        Distance of the physical set's combinations from `values`, root mean square in deviations. If it is
-        above 3, no bodies have these combinations, and the model or the splines are wrong.
+        Root mean square distance of the combinations of `physical` from `values`, in standard deviations. If
+        it is above 3, no bodies have these combinations, and the model or the splines are wrong.
     deviations : dict of str to float
-        Standard deviations of the forces' residuals by variable, N m or N; for loops by direction, forces
-        times `arms`.
+        Standard deviations of the forces' residuals by variable, N m or N. For a mechanism with loops, those
+        of forces times `arms`, by direction of its motion.
     arms : (nd,)
         A length of the mechanism for variables in metres and 1 for angles, which makes forces and torques
         comparable.
@@ -159,7 +161,8 @@ class BaseParameters:
         Number of independent combinations of base parameters whose terms are mostly noise of the measured
         motion. They stay at the model's values; `std` may be too small.
     smoothed : float
-        Estimated error in deviations because splines smooth the motion, if their residuals show it.
+        Estimated error, in standard deviations, that splines cause by smoothing the motion, if their
+        residuals show it.
     """
 
     map: OneStepMap
@@ -198,12 +201,12 @@ class BaseParameters:
         return {n: consistent(v) for n, v in self.numbers.items()}
 
     def validate(self, record: Any, physical: bool = True) -> Torques:
-        """Return the generalized forces of one more record, and their predictions.
-        The forces are those of the record's inputs. They are predicted from the record's motion.
+        """Return the measured and predicted generalized forces of one more record.
+        The measured forces are those of the record's inputs. They are predicted from the record's motion,
+        with the physical inertias if `physical` is True, else with the base parameters.
 
-        The prediction uses the record's motion and the physical set, or the base parameters. For loops it
-        contains only the components of forces that move them. If gains were estimated, the forces of inputs
-        use the estimated gains.
+        For a mechanism with loops, both contain only the components of the forces that move it. If gains of
+        inputs were estimated, the measured forces are computed with the estimated gains.
         """
         one, *others = as_records(record)
         if others:
@@ -348,11 +351,13 @@ def base_parameters(
 
 
 def _terms(regressor: Any, m: SmoothMotion) -> np.ndarray:
-    """Return the regressor at zero velocities and accelerations, and changes of it.
-    A regressor is the matrix that multiplies the parameters in the equations of motion. The measured
-    acceleration of one variable causes each change; all velocities and all other accelerations are 0.
+    """Return the regressor (samples, nq, n) of a mechanism at rest, and changes of it.
+    A regressor is the matrix that multiplies the parameters in the equations of motion. At rest all
+    velocities and accelerations are 0. Each change results from the measured acceleration of one variable,
+    while all other accelerations and all velocities are 0.
 
-    They are (N, nq, n), at some samples. Their sum is zero for bodies that no force moves.
+    Some samples of the motion are used. The matrices at rest and the changes follow each other along the
+    first axis. Their sum is zero for bodies that no force moves.
     """
     some = slice(None, None, 1 + len(m.t) // DRAWN)
     q, a, u, t = m.q[some], m.a[some], m.u[some], m.t[some]
@@ -367,8 +372,9 @@ def _projected(
     The projected equations do not contain constraint forces. Return their regressor matrix, which multiplies
     the parameters, and their right-hand side.
 
-    They are projected onto the directions that the constraints leave free. At each sample the basis of these
-    directions is orthonormal in variables divided by `arms`, so that units do not matter.
+    At each sample the directions have a basis that is orthonormal in the variables divided by `arms`; the
+    choice of units then does not matter. Dh are the Jacobians of the constraints, and `rest` are the terms
+    without parameters.
     """
     nd = len(arms)
     Y, rest = Y[:, :nd], rest[:, :nd]
@@ -379,12 +385,10 @@ def _projected(
 def _changes(
     regressor: Any, m: SmoothMotion, arms: np.ndarray, whole: np.ndarray, own: np.ndarray, Dh: np.ndarray
 ) -> Callable[[int], np.ndarray]:
-    """Return a function that differentiates the regression equations.
-    Its argument is the index of a variable; the derivatives are with respect to the position, the velocity
-    and the acceleration of this variable.
-
-    For the number of a variable it returns those of [W, y] (3, N, r, n + 1) by position, velocity and
-    acceleration: difference quotients. Dh are the constraints' derivatives along the motion.
+    """Return a function that differentiates the regression equations y = W c.
+    Its argument is the index of a variable. It returns the derivatives of [W, y], an array (3, N, r, n + 1),
+    with respect to the position, the velocity and the acceleration of this variable, by difference quotients.
+    Dh are the constraint Jacobians along the motion `m`.
     """
     motions, nd = (m.q, m.v, m.a), len(arms)
     sizes = [1.0, *(np.abs(x / whole).max() or 1.0 for x in motions[1:])]
@@ -416,10 +420,9 @@ def _weights(regressor: Any, length: float) -> np.ndarray:
 
 
 def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the magnitude at which a parameter's forces are as large as all forces.
-    The result has a magnitude for each parameter.
-
-    It is 0 for a parameter without effect. The shape is (n,).
+    """Return the values (n,) of parameters that each alone explain all forces.
+    With its value, the forces of one parameter are as large as all measured forces y, as root mean squares.
+    The value is 0 for a parameter without effect.
     """
     sizes = np.linalg.norm(W, axis=(0, 1))
     return np.divide(np.linalg.norm(y), sizes, out=np.zeros_like(sizes), where=sizes > 0)
@@ -428,7 +431,8 @@ def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _left(Dh: np.ndarray) -> np.ndarray | None:
     """Return an orthonormal basis of the directions in which constraints allow motion.
 
-    The rows (N, r, nd) are orthonormal. Returns None without constraints.
+    The basis is the rows of an array (N, r, nd), for N constraint Jacobians Dh. The result is None if there
+    are no constraints.
     """
     if not Dh.shape[1]:
         return None
@@ -460,13 +464,12 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
 def _independent(
     W: np.ndarray, weights: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return linearly independent columns of the matrix W.
-    All other columns are combinations of these columns; the coefficients are returned, too. A column is
-    independent if its pivot in a QR factorization exceeds `least`, relative to the largest pivot.
+    """Select linearly independent columns of the matrix W.
+    Return their indices (r,); the coefficients K (r, others) by which they are combined to the other columns;
+    and an array (r, n), which is K for columns of norm one, and 0 for the independent columns.
 
-    Returns the indices (r,) of independent columns of W and the coefficients K (r, others) of the others.
-    `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. The last
-    output (r, n) is K for columns of norm one, and 0 for the independent columns. See (ID-13).
+    A column is independent if its pivot in a QR factorization exceeds `least`, relative to the largest pivot.
+    `weights` (n,) make columns comparable; a column of weight 0 counts unless it is exactly 0. See (ID-13).
     """
     W = W.reshape(-1, W.shape[-1])
     lengths = np.linalg.norm(W, axis=0)

@@ -270,10 +270,11 @@ class Segments:
     def seamless(self, trial: Trial, found: Prediction) -> Trial:
         """Remove jumps between segments in directions that do not affect the motion.
         A jump is the difference between the end state of a segment and the initial state of the next segment.
+        Momenta along the gradients of constraints are such directions.
 
-        Returns trial values with the same motions, in which the end of a segment and the next initial state
-        agree in directions without effect on the motion (momenta across constraints). Bases rotate with
-        initial states, and would turn such differences into defects.
+        Return trial values with the same motions, but with initial states that do not differ from the end of
+        the previous segment in these directions. Otherwise the differences would become defects, because the
+        bases of the possible changes rotate with the initial states.
         """
         if not has_manifold(self.map):
             return trial
@@ -302,11 +303,12 @@ class Segments:
         return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
 
     def sizes(self, bases: Sequence[np.ndarray], diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return scales of the unknowns of the identification and of the defects.
-        Scales are needed because unknowns, and defects between segments, have different units.
+        """Return scales of the unknowns (n,) and of the defects between segments (g,).
+        The scales of unknowns are lower bounds of the information's `diagonal`, and those of defects are
+        standard deviations. They are needed because unknowns, and defects, have different units.
 
-        They are lower bounds (n,) of the information's diagonal, and deviations (g,) of defects. Quantities
-        of different kinds are scaled separately: the unit of a momentum is not relevant to an angle.
+        Quantities of different kinds are scaled separately: the unit of a momentum is not relevant to an
+        angle.
         """
         w, told = self.nz + self.nc, np.zeros(self.map.ndx)
         columns = w + np.concatenate([[0], np.cumsum([T.shape[1] for T in bases])])
@@ -322,10 +324,10 @@ class Segments:
 
     def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
         """Return derivatives of the states in all segments with respect to the unknowns.
-        The unknowns are those of the identification: initial states, parameters and unknown inputs.
-
-        The unknowns are (coordinates of the segment's initial state, z, c); shapes (steps + 1, ndx, ...). The
-        second result is the number of columns for the initial state. See (ID-3).
+        The unknowns of a segment are the coordinates of its initial state, the coordinates z of the
+        parameters, and the values c of unknown inputs. The first result has an array (steps + 1, ndx,
+        unknowns) for each segment. The second result is the number of columns for the initial state. See
+        (ID-3).
         """
         w, ndx = self.nz + self.nc, self.map.ndx
         lengths = [p.last - p.first for p in self.pieces]
@@ -386,11 +388,9 @@ class Segments:
 
 
 def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
-    """Return the sparse Jacobian of the residuals of one segment.
-    The residuals are those of measurements; the Jacobian is with respect to all unknowns of the
-    identification.
-
-    Columns [0, w) belong to the common unknowns, those from `at` to the segment's initial state.
+    """Return the sparse Jacobian of one segment's residuals by all n unknowns.
+    The first w unknowns, parameters and unknown inputs, are common to all segments and have the derivatives
+    `left`. The derivatives by the segment's initial state are `own`, in the columns from `at` on.
     """
     m, size = own.shape
     blank, after = sparse.csr_matrix((m, at - w)), sparse.csr_matrix((m, n - at - size))

@@ -58,8 +58,9 @@ def told(
 ) -> Told:
     """Analyze the Fisher information, and return which parameters are identifiable.
 
-    The information is in the units of the parameters; `scale` (n,) makes errors relative. `alone` (n,) is the
-    information on each parameter if all other unknowns were known, if that is more. See (ID-11).
+    The `information` is in the units of the parameters; `scale` (n,) makes errors relative. `alone` (n,),
+    given if it exceeds the diagonal of `information`, is the information on each parameter if all other
+    unknowns were known. See (ID-11).
     """
     n = len(names)
     if not n:
@@ -82,11 +83,11 @@ def told(
 
 
 def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
-    """Return the covariance of the relative errors of all parameters.
-    Return None if some parameter is not identifiable.
+    """Return the covariance (n, n) of relative errors, or None if it is not finite.
+    It is not finite if some parameter is not identifiable.
 
-    It is (n, n); otherwise return None. Each parameter is scaled by its own information: the information on a
-    parameter known to 1e-9 must not hide that on another known to 10 %.
+    Each parameter is scaled by its own information: the information on a parameter known to 1e-9 must not
+    hide that on another known to 10 %.
     """
     own = relative.diagonal()
     if not (own > DOUBTED * alone).all():
@@ -115,7 +116,8 @@ def _directions(
 ) -> list[UnidentifiableDirection]:
     """Return a basis of the unidentifiable directions, with few parameters in each.
 
-    They are a basis of N (n, k); each of k pivot parameters changes in one direction only.
+    The columns of N (n, k) span these directions. In the basis, each of k pivot parameters changes in one
+    direction only.
     """
     k = N.shape[1]
     if not k:

@@ -128,12 +128,10 @@ class Linearization(StepArrays):
 
     @staticmethod
     def of(states: np.ndarray, multipliers: np.ndarray, nu: int) -> Linearization:
-        """Return a linearization, given the Jacobians of the next state and of the multipliers.
-        The arguments `states` and `multipliers` are these two Jacobians. Both are with respect to the state,
-        the `nu` inputs and the parameters.
-
-        The Jacobian of the states is (..., ndx, ns), that of the multipliers (..., nm, ns), both by
-        s = (state errors, inputs, parameters).
+        """Return a linearization from the Jacobians of the next state and multipliers.
+        The Jacobian of the next state is `states` (..., ndx, ns), that of the multipliers `multipliers`
+        (..., nm, ns). The ns columns of both are the components of the state error, the `nu` inputs and the
+        parameters, in this order.
         """
         by = columns(states.shape[-2], nu)
         return Linearization(*(np.ascontiguousarray(m[..., c]) for m in (states, multipliers) for c in by))
@@ -167,11 +165,9 @@ def _table(m: np.ndarray) -> str:
 @dataclass(frozen=True)
 class SecondOrder(StepArrays):
     """Hessian of a weighted sum of a step's results.
-    The results are the next state and the multipliers. ``Hxx, Hxu, Huu = ...`` unpacks the blocks of the
-    Hessian with respect to the state x and the input u.
-
-    With weights z of x[k+1] and zeta of the multipliers they are the Hessian of z . f + zeta . lambda. Along
-    a trajectory every array has a leading axis of N steps.
+    It is the Hessian of z . f + zeta . lambda, with the next state f, the multipliers lambda and their
+    weights z and zeta. ``Hxx, Hxu, Huu = ...`` unpacks the blocks with respect to the state x and the input
+    u. Along a trajectory every array has a leading axis of N steps.
 
     Attributes
     ----------
@@ -190,10 +186,9 @@ class SecondOrder(StepArrays):
     @staticmethod
     def of(H: np.ndarray, ndx: int, nu: int) -> SecondOrder:
         """Return a `SecondOrder` object with the blocks of each step's Hessian H.
-        The variables of H are the state error, the input and the parameters. A block has the derivatives
-        with respect to two of them, such as state and input.
-
-        The Hessians (..., ns, ns) are by s = (state errors, inputs, parameters).
+        H has the shape (..., ns, ns). The ns variables are the components of the state error, the inputs and
+        the parameters, in this order. A block has the derivatives with respect to two of the three, such as
+        state and input.
         """
         x, u, p = columns(ndx, nu)
         pairs = (x, x), (x, u), (u, u), (x, p), (u, p), (p, p)
@@ -255,16 +250,16 @@ class MapDerivatives:
     ----------
     map : OneStepMap
     first : steps -> Linearization
-        First derivatives of solved steps, with a leading axis. They are not finite where they do not exist,
-        or `StepError` is raised with the reason.
+        First derivatives of solved steps, with a leading axis of steps. If they do not exist, they are not
+        finite, or `StepError` is raised with the reason.
     second : steps, Z (N, ndx), zeta (N, nm) -> SecondOrder
-        Second derivatives, contracted with these weights.
+        Second derivatives, contracted with the weights Z of the next states and zeta of the multipliers.
     with_times : () -> MapDerivatives
-        `timed`; raises NotImplementedError with the reason if it does not exist.
+        Implementation of `timed`; raises NotImplementedError with the reason if it does not exist.
     whole : steps -> (SecondOrder, SecondOrder), optional
         Implementation of `tensor` for this map.
     moving : trajectory, closed -> Linearization, optional
-        `linearize_motion`, if it differs from `linearize`.
+        Implementation of `linearize_motion`, if it differs from `linearize`.
     """
 
     map: OneStepMap
@@ -276,12 +271,10 @@ class MapDerivatives:
 
     @property
     def timed(self) -> MapDerivatives:
-        """Derivatives of the map with two additional parameters: the step length dt and the start time t.
-        The additional parameters dt and t come after all other parameters.
-
-        The derivative by dt keeps the start of the step fixed. If all lengths change, later steps also start
-        later, which the derivative by t covers. They are the derivatives of the step that solves the map's
-        `residual`, or that `explicit` defines.
+        """Derivatives with two more parameters: the step length dt and the start time t.
+        These two parameters come last. The derivative by dt is that for a fixed start of the step. If the
+        lengths of all steps change, later steps also start later; the derivative by t accounts for this. The
+        derivatives are those of the step that solves the map's `residual`, or that `explicit` defines.
 
         Raises
         ------
@@ -310,22 +303,22 @@ class MapDerivatives:
         )
 
     def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
-        """Return the first derivatives of the motion along a trajectory, for feedback design.
-        The derivatives account for contact events whose times depend on the state. With `closed`, the motion
-        is periodic.
-
-        They differ from `linearize` where steps are switched by their index, and bodies by contact
-        (`SwitchedMap`). `closed`: the motion continues with its first step.
+        """Return the first derivatives of the motion along a trajectory, for feedback.
+        The derivatives account for contact events whose times depend on the state. The result differs from
+        that of `linearize` for a `SwitchedMap`, whose steps are switched at given indices, while the contacts
+        of the real motion close when their gaps do. With `closed`, the motion is periodic: it continues with
+        its first step.
         """
         return self.linearize(trajectory) if self.moving is None else self.moving(trajectory, closed)
 
     def tensor(self, steps: Any) -> tuple[SecondOrder, SecondOrder]:
-        """Return all second derivatives of steps as tensors, for the next states and for the multipliers.
+        """Return all second derivatives of steps as tensors, without weights.
 
-        The first result is of the states, the second of the multipliers. ``xx[k, i, a, b]`` is the second
-        derivative of output i of step k by errors a and b, and so on, of the next state's error coordinates
-        (N, ndx, ...) and of the multipliers (N, nm, ...). These are (ndx + nm) (ndx + nu)^2 numbers for each
-        step, 5 MB for the marionette of [S].
+        The first result has the second derivatives of the next states, the second those of the multipliers.
+        In step k, ``xx[k, i, a, b]`` is the second derivative of output i by the state errors a and b; the
+        other blocks are defined likewise. Output i is a component of the next state's error in the first
+        result (N, ndx, ...), and a multiplier in the second (N, nm, ...). Each step has
+        (ndx + nm) (ndx + nu)^2 numbers, 5 MB for the marionette of [S].
         """
         steps = Steps.of(steps)
         if self.whole is not None:

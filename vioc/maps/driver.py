@@ -1,8 +1,8 @@
 """Rollouts of a map by its step solver: a single rollout, or many in parallel.
 
-The kernel takes all steps that it solves. A step that it does not solve is tried by the robust kernel, if
-there is one, then by `StepSolver.rescued`; after it the kernel continues. Which of them solves a step depends
-on the step alone.
+The kernel, a CasADi function, takes one step after another until it fails to solve a step. Such a step is
+tried by the robust kernel, if there is one, then by `StepSolver.rescued`; after it the kernel continues.
+Which of them solves a step depends on that step alone.
 """
 
 from __future__ import annotations
@@ -89,10 +89,9 @@ class Driver:
     # -- states -----------------------------------------------------------------------------------
 
     def check_starts(self, X: np.ndarray, k: int) -> None:
-        """Raise `StepError` if one of the states X (N, nx) is not a valid initial state of a step.
-        For example, constraints whose gradients are linearly dependent make a state invalid.
-
-        They are the states of the steps from k on.
+        """Raise `StepError` if a step cannot start in one of the states X (N, nx).
+        The states X are the initial states of the steps from k on. For example, constraints whose gradients
+        are linearly dependent make a state invalid.
         """
         if (fault_of := self._solver.fault_of) is not None:
             for i, x in enumerate(X):

@@ -28,8 +28,9 @@ static void step(const lanes *x, const lanes *const *of, lanes *next, lanes *mul
 class ExplicitMap(KernelMap):
     """Base class of one-step maps whose next state is an explicit formula.
 
-    Subclasses set the attributes of `OneStepMap` and define `explicit`, in SX symbols. If `explicit` solves
-    equations itself, its error is their residual, and `tolerance` the largest accepted one.
+    Subclasses set the attributes of `OneStepMap`, and define the CasADi function `explicit` with SX symbols.
+    If `explicit` solves equations, its third output is their residual, and `tolerance` is the largest
+    residual that is accepted.
     """
 
     tolerance = np.inf  # a formula fails only by values that are not finite
@@ -37,10 +38,9 @@ class ExplicitMap(KernelMap):
     @property
     @abstractmethod
     def explicit(self) -> ca.Function:
-        """CasADi function of one step, which returns the next state, the multipliers and an error measure.
-        The error measure is a number that is larger than the map's tolerance if the step failed.
-
-        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error), best a `shared` property.
+        """CasADi function of a step: next state, multipliers and an error measure.
+        It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The step failed if the error is
+        larger than the map's tolerance. Subclasses best define this function as a `shared` property.
         """
 
     @shared
@@ -83,10 +83,11 @@ class ExplicitMap(KernelMap):
 
     @shared
     def _expressions(self) -> tuple[list[ca.SX], list[ca.SX], ca.SX, ca.SX]:
-        """Arguments and results of a step as CasADi expressions, from which the derivatives are made.
+        """Expressions of a step from which its derivatives are made.
 
-        They are the arguments, the variables of the derivatives, and two outputs: the error of the next state
-        against x_next, and the multipliers.
+        The four values are the symbols of the step's arguments and of x_next; the variables of the
+        derivatives (error of the state, input, parameters); the difference of the computed next state from
+        x_next; and the multipliers.
         """
         x, u, _, theta, dt = self.symbols
         e, x1, t = ca.SX.sym("e", self.ndx), ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
@@ -95,9 +96,10 @@ class ExplicitMap(KernelMap):
         return [x, x1, u, t, dt, theta], [e, u, theta], error, multipliers
 
     def _evaluator(self, name: str, more: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
-        """Return an evaluator of expressions in the arguments of a step and in further symbols.
+        """Return an evaluator of the expressions that `outputs()` returns.
 
-        Its arguments are those of the expressions, and `more`; the error of the state is zero.
+        The expressions are in the symbols of `_expressions` and in the further symbols `more`. Both are the
+        arguments of the evaluator, except for the error of the state, which is zero.
         """
         args, (e, *_), _, _ = self._expressions
 

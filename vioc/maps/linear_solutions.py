@@ -1,10 +1,13 @@
-"""Quantities of a map that are solutions of linear equations, and their implicit derivatives.
+"""Solutions of linear equations, such as velocities, and implicit derivatives.
+
+The unknowns w of a map solve G(x, w) = 0 at the state x. An example are the velocities v in M(q) v = p. The
+derivatives of w, and of a weighted sum of its entries, are
 
     G(x, w) = 0,   K = D_w G symmetric,     D w = F = -K^-1 G_x,
-    weights . w'' = T' (mu . G)'' T,        T = [1; F],   mu = -K^-1 weights,
+    weights . w'' = T' (mu . G)'' T,        T = [1; F],   mu = -K^-1 weights.
 
-An example are velocities from momenta, M(q) v = p. Expressions contain the nodes of `values`, an elimination
-written out. `lifted` replaces these by symbols, so that they can be differentiated by the formulas above.
+`Implicit.values` is the solution as a CasADi expression, an elimination written out. `Implicit.lifted`
+replaces it by the symbols w in other expressions, which can then be differentiated by the formulas above.
 """
 
 from __future__ import annotations
@@ -21,14 +24,14 @@ NODES = 100_000  # nodes of an expression that are searched for the quantities
 
 @dataclass(frozen=True)
 class Equations:
-    """Linear equations G(x, parameters, w) = 0 for the unknowns w, with a CasADi symbol for each argument.
+    """Linear equations G(x, parameters, w) = 0 for unknowns w, as CasADi symbols.
 
     Attributes
     ----------
     x, parameters, w : SX
     G : SX (n,)
     solve : callable
-        Function that returns K^-1 B for B (n, m), in the same symbols.
+        Function that returns K^-1 B for B (n, m), in the same symbols, with the Jacobian K of G by w.
     """
 
     x: ca.SX
@@ -39,16 +42,16 @@ class Equations:
 
 
 class Implicit:
-    """Quantities w of a map, such as velocities, that solve linear equations G(x, w) = 0 for a state x.
+    """Solution w of linear equations G(x, w) = 0 at a state x, such as velocities.
 
     Parameters
     ----------
     x, parameters : SX
         Symbols of a map.
     values : callable
-        Returns w (n,) in these symbols, always as the same nodes.
+        Returns the solution w (n,) in these symbols; every call returns the same CasADi nodes.
     begun : callable
-        Returns whether `values` was called; before that no expression contains its nodes.
+        Returns whether `values` was called; before that no expression contains the solution.
     equations : callable
         Returns the equations; called when they are needed.
     """
@@ -79,12 +82,10 @@ class Implicit:
     def extended(
         self, x: ca.SX, parameters: ca.SX, more: Callable[[ca.SX], ca.SX], rest: list[int]
     ) -> Implicit:
-        """Return the quantities w of this map as quantities of a map with the longer state x.
-        Some parameters of this map are components of the longer state. The quantities, such as velocities,
-        solve linear equations.
-
-        The state x ends with `more`, which replaces some parameters; `rest` are the indices of those that
-        remain parameters.
+        """Return the unknowns w as those of a map with a longer state x.
+        The longer state is this map's state, followed by the components that `more` returns for the
+        parameters of this map. These components replace some parameters. The others, with the indices `rest`,
+        are the `parameters` of the map with the longer state.
         """
 
         def equations() -> Equations:
@@ -112,10 +113,9 @@ class Implicit:
         return self._function.n_instructions() > SHORT
 
     def lifted(self, expression: ca.SX, short: bool = False) -> ca.SX | None:
-        """Replace the solution of the linear equations G(x, w) = 0 by the symbols w in an expression.
-        Return None if the expression does not contain the solution.
-
-        The result is also None if the solution has at most `SHORT` operations, unless `short`.
+        """Replace the solution of G(x, w) = 0 in an expression by the symbols w.
+        Return the new expression, or None if the expression does not contain the solution. Unless `short` is
+        True, the result is also None if the solution has at most `SHORT` operations.
         """
         if not (self._begun() and (short or self._long)):
             return None
@@ -152,11 +152,9 @@ class Implicit:
 
     @cached_property
     def _derivatives(self) -> ca.Function:
-        """CasADi function of the residual G(x, w) of linear equations and of the Jacobian dw/dx.
-        The quantities w, such as velocities, solve the equations G(x, w) = 0. The third result are the
-        adjoint variables of the equations for a weighted sum of the quantities.
-
-        (x, parameters, w, weights) -> G, F, mu.
+        """CasADi function (x, parameters, w, weights) -> G, F, mu for the unknowns w.
+        G is the residual of the equations G(x, w) = 0, F = dw/dx is the derivative of their solution, and mu
+        are the adjoint variables for the sum of w with the given weights.
         """
         e = self._equations()
         weights = ca.SX.sym("weights", e.w.numel())

@@ -63,9 +63,9 @@ class Mechanism:
         Multipliers of constraints on velocities. Components of the momentum along their impulses have no
         effect on the future.
     impulse_behind : float
-        Share of a step's impulses that belongs to the step before.
+        Fraction of a step's constraint impulses that belongs to the step before.
     configurations : tuple of str
-        Leading states of which two successive samples determine all other states, if there are such.
+        The first states, if their values at two successive samples determine all other states; else empty.
     behind : q0, q1, u, k -> x; or None
         `OneStepMap.state_from_configurations`.
     recovery : () -> CasADi function or None
@@ -79,17 +79,17 @@ class Mechanism:
     implicit : Implicit or None
         Quantities that solve linear equations, such as velocities from momenta; None if there are none.
     limits : () -> dict of str to SX
-        Quantities by name that are >= 0 in every motion that the mechanism can make, but that the map does
-        not enforce: scalars or columns in ``symbols``. Those of states are ``gap.CONSTRAINT``, after the
-        constraint that holds them at 0.
+        Quantities by name that are >= 0 in every real motion of the mechanism, which the map does not
+        enforce: scalars or columns in ``symbols``. Quantities of the state are called ``gap.CONSTRAINT``,
+        after the constraint that holds them at 0.
     relaxed : () -> RelaxedStep or None
         Equations of a step with contact at any smoothing.
     diverged : trajectory, ended -> (int, str) or None
-        First sample of a run whose energy exceeds what its forces can have supplied, with a text that says
+        First sample at which the energy exceeds what the forces can have supplied, with a text that says
         so; None if there is none. Runs that were `ended` by an error are always tested, others if their
         motion grows.
     review : trajectory -> None
-        Warns of what a user should know about a rollout.
+        Issues the warnings that a user should see about a rollout.
     """
 
     coordinates: tuple[str, ...]

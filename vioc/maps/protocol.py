@@ -198,9 +198,8 @@ class OneStepMap(ABC):
         return np.zeros(self.nu)
 
     def lengths(self, dt: Any, steps: int) -> np.ndarray:
-        """Convert one step length, N lengths, or None for the map's own length, to step lengths (N,), s.
-
-        `dt` is N lengths, one for all, or None for the map's own.
+        """Return the lengths (N,), s, of N steps.
+        The argument `steps` is N; `dt` is N lengths, one length for all, or None for the map's own length.
         """
         return lengths_given(self.dt if dt is None else dt, steps)
 
@@ -266,19 +265,20 @@ class OneStepMap(ABC):
         warn: bool = True,
         adaptive: bool = False,
     ) -> Trajectory:
-        """Return the trajectory of the map from the state `x0` under the inputs `U` (N, nu).
+        """Return the trajectory of the map from state `x0` under the inputs `U` (N, nu).
 
-        With one input `U` (nu,) it has `steps` steps under that input, without `U` under zero force with
-        fixed prescribed configurations.
+        A single input `U` (nu,) is applied in all of `steps` steps. Without `U`, forces are zero and
+        prescribed configurations stay fixed.
 
-        At a step that does not exist at its length a rollout ends with a `StepError`, which has the motion
-        until then, ``error.trajectory``, and a length that exists, ``error.length``. So does a rollout whose
-        energy exceeds what its forces can have supplied (cause ``"diverged"``). `adaptive` divides steps that
-        do not exist into halves, quarters, ..., and warns (`StepWarning`): the trajectory then has more
-        steps, of unequal lengths, and serves to look at the motion.
+        If a step does not exist at its length, the rollout ends with a `StepError`. The motion until then is
+        ``error.trajectory``, and a length that exists is ``error.length``. A rollout also ends with a
+        `StepError` (cause ``"diverged"``) if the energy exceeds what the forces can have supplied. With
+        `adaptive`, steps that do not exist are divided into halves, quarters, ..., with a warning
+        (`StepWarning`): the trajectory then has more steps, of unequal lengths, and serves to look at the
+        motion.
 
-        `dt` may be one length of all steps, or N lengths. If they are equal, the trajectory's map has that
-        step (`with_dt`). `warn` False suppresses all warnings of the rollout.
+        `dt` may be one length of all steps, or N lengths. If these are equal, the trajectory's map has that
+        step (`with_dt`). With `warn` False all warnings of the rollout are suppressed.
         """
         x0, U = start_of(self, x0, U, steps)
         take = partial(cut_rollout, self) if adaptive else self.run

@@ -37,16 +37,16 @@ class QuantityTable(NamedTuple):
 
 
 class Quantities:
-    """Table of a map's named quantities: states, inputs, multipliers, parameters and others.
+    """Table of a map's named quantities, such as states, inputs and multipliers.
 
     Parameters
     ----------
     f : OneStepMap
         Map with these quantities, which its copies have too.
     *tables : QuantityTable
-        Tables of further quantities; a later table precedes an earlier one.
+        Tables of further quantities. If several define a name, the last of them applies.
     along : trajectory, name -> values, optional
-        Values of a quantity along a run of the map, if they are not those of its expression.
+        Returns the values of a quantity along a run of the map, if they are not those of its expression.
     """
 
     def __init__(

@@ -15,17 +15,18 @@ from vioc.maps.derivatives import Steps
 
 @dataclass(frozen=True)
 class RelaxedStep:
-    """Equations and bounds of a step with smoothed contact, as functions of the smoothing parameter.
+    """Smoothed equations and bounds of a step with contact.
 
-    The variables of the friction cones are unknowns. Every product of a gap velocity and its impulse, and of
-    friction, equals a barrier parameter proportional to the smoothing. As the smoothing decreases, contacts
-    that act at a distance become the map's own step.
+    The unknowns w are the variables of the friction cones. The product of every gap velocity and its impulse,
+    and the similar products of friction, are not zero: they equal a barrier parameter that is proportional to
+    the smoothing. With a large smoothing, contacts act at a distance; as it decreases, the step becomes the
+    map's own step.
 
     Attributes
     ----------
     function : casadi.Function
-        (x, u, x_next, w, t, dt, parameters, smoothing, give) -> residual, zero on the step of the map that
-        has that smoothing (m^2/s^2) and whose gaps are larger by `give` (m).
+        (x, u, x_next, w, t, dt, parameters, smoothing, give) -> residual. It is zero for the step of the map
+        with this smoothing (m^2/s^2) and with gaps that are larger by `give` (m).
     rows, unknowns : tuple of str
         Names of the nx + nw components of the residual, and of w.
     lower, upper : (nw,)
@@ -65,16 +66,17 @@ def relaxed_step(
     contacts: Sequence[str],
 ) -> Callable[[np.ndarray, float], RelaxedStep]:
     """Return a function that builds the smoothed equations of a step with contact.
-    The arguments of the returned function are the map's parameter values and the smoothing parameter.
+    The arguments of the returned function are the map's parameter values and the smoothing parameter; it
+    returns a `RelaxedStep`.
 
     Parameters
     ----------
-    args : (x, u, x_next, w, t, dt, parameters, smoothing, give)
-    rows : names, expressions and SI units
-    unknowns : names, lower bounds and SI units
-    multipliers : (nm,), of w, dt and parameters
-    guess : (nw,), of all but w
-    contacts : names
+    args : symbols x, u, x_next, w, t, dt, parameters, smoothing, give
+    rows : names, expressions and SI units of the residual's components
+    unknowns : names, lower bounds and SI units of the unknowns w
+    multipliers : (nm,), expression in w, dt and parameters
+    guess : (nw,), expression of a first guess of w, in all symbols but w
+    contacts : names of the contacts
     """
     x, u, x1, w, t, dt, theta, smoothing, give = args
     value = ca.densify(ca.vertcat(*(row for _, row, _ in rows)))

@@ -85,10 +85,10 @@ class Case:
             )
 
     def vary(self, s: np.ndarray) -> np.ndarray:
-        """Return the result of the test step if its arguments change by s, for finite differences.
-
-        The result is the next state's error and the multipliers (ndx + nm,), if (error, input, parameters)
-        differ from the test point by s.
+        """Return the result of the test step after a change s of its arguments.
+        The arguments are the state error, the input and the parameters. The result (ndx + nm,) consists of
+        the next state's error, relative to that of the unchanged step, and of the multipliers. Finite
+        differences use it.
         """
         f, (e, du, dp) = self.f, self.parts(s)
         g = f.trying(**dict(zip(f.parameters, f.theta + dp, strict=True))) if dp.any() else f

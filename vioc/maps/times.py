@@ -93,10 +93,9 @@ class StepTimes:
 
     @cached_property
     def _slopes(self) -> Evaluator:
-        """Evaluator of the first derivatives of the residual of a step's equations.
-        The derivatives are with respect to the results of the step, its length and its start time.
-
-        They are r_y, and r_dt and r_t as columns.
+        """Evaluator of the first derivatives of the residual r of a step's equations.
+        It returns r_y and [r_dt, r_t]: the derivatives by the results y of the step, and two columns, the
+        derivatives by the step length and by the start time.
         """
         args, _, y, r = self._equations
         return self._evaluator(
@@ -105,10 +104,11 @@ class StepTimes:
 
     @cached_property
     def _curved(self) -> Evaluator:
-        """Evaluator of the second derivatives of the residual of a step's equations.
-        It has only the derivatives that involve the step length or the start time.
-
-        (w . r)'' [0; 1; y_s], with rows (e, u, parameters, dt, t, y), for the columns y_s by dt and by t.
+        """Evaluator of second derivatives of the residual r of a step's equations.
+        It returns those of the weighted sum w . r that involve the step length or the start time, as the two
+        columns (w . r)'' [0; 1; y_s] for dt and for t. Their rows are (e, u, parameters, dt, t, y), where e
+        is the error of the initial state and y are the results of the step; y_s are the derivatives of y by
+        dt and by t.
         """
         args, e, y, r = self._equations
         kind, (_, u, _, _, t, dt, theta) = type(e), args
@@ -124,11 +124,9 @@ class StepTimes:
         return [*arrays, theta]
 
     def _solved(self, r_y: np.ndarray, columns: np.ndarray, transposed: bool = False) -> np.ndarray:
-        """Solve linear systems with the matrices `r_y` or their transposes.
-        Each matrix is the Jacobian of a step's residual with respect to the step's results. The right-hand
-        sides are `columns`.
-
-        Returns -r_y^-1, or its transpose, times columns. On a manifold there are more equations than errors.
+        """Return -r_y^-1, or with `transposed` its transpose, times `columns`, per step.
+        The matrix r_y is the Jacobian of a step's residual with respect to the step's results. If the states
+        form a manifold, there are more equations than results, and a QR factorization solves them.
         """
         if r_y.shape[1] == r_y.shape[2]:
             return -solved(np.swapaxes(r_y, 1, 2) if transposed else r_y, columns)
@@ -170,10 +168,9 @@ class StepTimes:
         zeta: np.ndarray,
     ) -> SecondOrder:
         """Return second derivatives of steps, extended by those with respect to times.
-        The times are the step length and the start time of each step. The derivatives are those of weighted
-        sums of the results of each step.
-
-        `H` are those without, contracted with Z and zeta.
+        The times are the step length and the start time of each step. The argument H has the second
+        derivatives without times. All are those of weighted sums of the results of each step, with the
+        weights Z of the next states and `zeta` of the multipliers.
         """
         args = self._at(steps, theta)
         r_y, r_s = self._slopes(*args)

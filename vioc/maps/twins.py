@@ -1,8 +1,9 @@
-"""Properties that a map shares with copies that have other parameter values or step lengths.
+"""Properties that a map shares with some of its copies, called twins.
 
-Such copies, twins, share everything that is built, before or after copying. A property of a map is `shared`
-by all twins, `shared_by_step` by those with the same step, or its `own`. Plain attributes and
-`functools.cached_property` are copied to a twin.
+Twins are copies that have other parameter values or step lengths. They share everything that is built, such
+as compiled functions, before or after copying. A property of a map is `shared` by all twins, `shared_by_step`
+by those with the same step length, or its `own`. Plain attributes and `functools.cached_property` are copied
+to a twin.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class _Made(ABC, Generic[T]):
 
 
 class shared(_Made[T]):
-    """Property computed once for a map and all its copies with other parameter values or step lengths.
+    """Property computed once for a map and its copies with other parameters or steps.
 
-    The copies are those of `with_parameters` and `with_dt`. It must depend neither on the values of
-    parameters nor on the step.
+    The copies are those of `with_parameters` and `with_dt`, which have other parameter values or step
+    lengths. The property must depend neither on the values of parameters nor on the step length.
     """
 
     def _value(self, map: Any) -> T:
@@ -83,7 +84,7 @@ def _own_names(kind: type) -> tuple[str, ...]:
 def twin(f: Map) -> Map:
     """Return a copy of a map that shares all compiled functions with it.
 
-    copy.copy would build it again.
+    A copy made by copy.copy would build these functions again.
     """
     whole: Any = f
     kind: Any = type(f)

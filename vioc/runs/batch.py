@@ -54,14 +54,14 @@ class Runs:
     Attributes
     ----------
     X, U, multipliers : (M, N+1, nx), (M, N, nu), (M, N, nm)
-        X begins with the initial states; the rest of it and the multipliers are written.
+        U and the initial states X[:, 0] are given. The rollouts write the other states and the multipliers.
     k0 : int
     lengths : (N,)
         Lengths of the steps, s.
     parameters : dict of str to (M,)
         Values that differ between runs.
     errors, t, map
-        As in `Batch`; written.
+        Results, as in `Batch`.
     """
 
     X: np.ndarray

@@ -23,9 +23,9 @@ def quantities_table(run: Any, names: Sequence[str]) -> Table:
     """Return a table of quantities along a trajectory.
     The table also has columns of the times ``t`` and of the sample indices ``k``.
 
-    Columns have the full names of quantities. A quantity of steps is in the row of the step's start; the last
-    row has none. A part of a run of unequal steps also has the length of the step before each row, on which
-    forces depend.
+    Columns have the full names of quantities. A quantity that has one value in each step is in the row of the
+    step's start, and is missing in the last row. For a part of a run of unequal steps, the table also has the
+    length of the step before each row, on which forces depend.
     """
     f, n = run.map, len(run)
     columns: dict[str, np.ndarray] = {TIME: run.t, STEP: run.k0 + np.arange(n + 1)}
@@ -65,7 +65,7 @@ def quantities_html(run: Any, title: str) -> str:
 def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
     """Convert the columns of a table to the arrays of a trajectory of the map `f`.
 
-    The data are t, x, u, multipliers, k0 and before.
+    The result is a dict with t, x, u, multipliers and k0, and with `before` if the table has it.
 
     Raises
     ------

@@ -220,9 +220,8 @@ def input_of(f: OneStepMap, u: Any, x: np.ndarray | None = None, what: str = "in
 
 
 def inputs_of(f: OneStepMap, U: Any, steps: int | None, x0: np.ndarray) -> np.ndarray:
-    """Return inputs (N, nu) for `steps` steps, from one input, an array, or None.
-
-    `U` is such an array, one input, or None (see `rest_input`).
+    """Return inputs (N, nu) of a rollout for `steps` steps from the state x0.
+    The argument U is such an array; one input (nu,) for all steps; or None for the map's `rest_input`.
     """
     if isinstance(U, Mapping):
         input_of(f, U, what="inputs")

@@ -58,8 +58,9 @@ def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tup
     """Interpolate a trajectory to steps of other `lengths`.
     Return the map with these steps, and arrays of times, states, inputs and multipliers.
 
-    States are interpolated along the map's own differences. Impulses of constraints keep their sum: each new
-    step has its share of the impulses of the old steps that it overlaps.
+    A state is interpolated linearly between two samples, in terms of the map's `difference` of them. Impulses
+    of constraints keep their sum: each new step has its share of the impulses of the old steps that it
+    overlaps.
     """
     f = _of_lengths(run, lengths)
     if any(jump is not None for jump in getattr(f, "jumps", ())):

@@ -79,8 +79,8 @@ def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", inst
 def check_clock(run: Any, what: str) -> None:
     """Raise ValueError if a run's times contradict its step indices and lengths.
 
-    Steps start where their numbers and lengths say; a piece of a run of unequal steps starts at another time.
-    Maps that do not depend on time accept it.
+    A map assumes that steps start at the times that follow from their indices and lengths. A part of a run of
+    unequal steps can start at another time. It is accepted if the map does not depend on time.
     """
     own = run.map.times(run.step_lengths, run.k0)
     if not len(run) or np.abs(own - run.t).max() <= SAME * np.abs(own).max():
@@ -95,10 +95,9 @@ def check_clock(run: Any, what: str) -> None:
 
 def steps_within(got: float, step: float, what: str, owner: str, hold: bool) -> int:
     """Return how many short steps (length `step`) form one long step (length `got`).
-    The number must be 1, or any positive integer if the input is held during a long step (`hold`).
-    Otherwise, ValueError is raised.
-
-    In its message, `what` takes the long steps and `owner` the short ones.
+    The number must be 1, or any positive integer if the input is held during a long step (`hold`). Otherwise,
+    ValueError is raised. Its message names `what`, which has the long steps, and `owner`, which has the short
+    ones.
     """
     n = max(1, round(got / step))
     whole = same_steps(got, n * step)

@@ -144,10 +144,8 @@ class Trajectory:
 
     def on_its_step(self) -> Trajectory:
         """Return a copy whose map has the trajectory's step length as its default.
-        If the trajectory has steps of unequal lengths, it is returned unchanged.
-
-        Results made from it (a regulator, a
-        file, a quantity) then have these steps.
+        Results made from the copy, such as a regulator, a file or a quantity, then have this step length. A
+        trajectory with steps of unequal lengths is returned unchanged.
         """
         h, f = self.step_lengths, self.map
         if not len(h) or h[0] == f.dt or not (h == h[0]).all():
@@ -181,8 +179,8 @@ class Trajectory:
     def impulse_lengths(self) -> np.ndarray:
         """Time (N,), s, by which the impulses of each step are divided to get forces.
 
-        An impulse divided by this time is the force. An impulse at the start of a step belongs in part to the
-        step before, which may have another length.
+        An impulse at the start of a step belongs in part to the step before, which may have another length.
+        The time is the mean of both lengths, weighted by these parts.
         """
         h = self.step_lengths
         start = h[:1] if self.before is None else np.full(len(h[:1]), self.before)

@@ -65,9 +65,8 @@ def _points(f: OneStepMap, law: Any) -> Iterator[Point]:
 
 def _without_plant(f: OneStepMap, observer: Any, x: np.ndarray, u: np.ndarray, K: np.ndarray) -> np.ndarray:
     """Return the state matrix of a compensator, an observer with a feedback law.
-    The plant is not part of this system.
-
-    It has no rows for a compensator without memory, or with changing gains.
+    The plant is not part of this system. K is the gain of the law at the operating point (x, u). The matrix
+    has no rows if the compensator has no memory, or if its gains change.
     """
     if isinstance(observer, ConfigurationObserver):  # its memory is the input, from which momenta follow
         q = x[: len(f.mechanism.configurations)]

@@ -272,7 +272,8 @@ def observer_part(
 def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitted]:
     """Return two C functions that derive a state from two successive configurations.
 
-    They are (q0, q1, u, t) -> other states, and (q0, q1) -> q1 the short way round from q0.
+    The first is (q0, q1, u, t) -> the other components of the state with the configuration q1. The second is
+    (q0, q1) -> q1, with angles changed by whole turns such that they are nearest to those of q0.
     """
     f = step.map
     q0, q1, recovery = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq), f.mechanism.recovery()

@@ -271,10 +271,9 @@ class _Graph:
         )
 
     def _named(self, value: _Value) -> str:
-        """Return a C expression of a value that a C function uses more than once.
-        It is a number or the name of a variable.
-
-        An expression is first made a variable.
+        """Return a C expression for a value that a C function uses more than once.
+        The result is a number or the name of a variable. If the value is a longer expression, it is first
+        assigned to a new variable.
         """
         if value.operands and value.text.endswith(")"):
             name = f"a{self._names}"

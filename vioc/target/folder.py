@@ -51,20 +51,21 @@ class Target:
     name : str
         Prefix of its functions and files.
     map : OneStepMap
-        The map of its step.
+        Map whose step is in the code.
     functions : tuple of str
-        ``"step"``, ``"linearize"``, ``"law"``, ``"start"``, ``"output"``, ``"advance"``, ``"measure"``,
-        ``"memory"``, as far as present.
+        Functions of the code, as far as present: ``"step"``, ``"linearize"``, ``"law"``, ``"start"``,
+        ``"output"``, ``"advance"``, ``"measure"``, ``"memory"``.
     precision : str
     operations : dict of str to Operations
-        Worst-case operation counts; without ``"output"`` if that solves a program.
+        Worst-case operation counts by function; without ``"output"`` if that solves a quadratic program.
     iterations : int
         Newton iterations of a step; 0 for a formula, or without a step.
     records : Records
         Data of the test program.
     unstable_poles : tuple of complex
-        Poles outside of the unit circle, the largest first, from measurements to inputs about the points to
-        which the law regulates: the controller by itself, without its plant, is unstable.
+        Poles of the controller outside of the unit circle, the largest first. They belong to its
+        linearization, from measurements to inputs, about the points to which the law regulates. If there are
+        any, the controller by itself, without its plant, is unstable.
     """
 
     folder: Path

@@ -167,8 +167,8 @@ def readme(target: Target, observer: Any) -> str:
 
 
 def unstable(target: Target) -> list[str]:
-    """Return lines of a warning that a controller's compensator is unstable.
-    The list is empty if the compensator is stable.
+    """Return lines of a warning that a controller by itself is unstable.
+    The list is empty if the compensator, the law with its observer, is stable.
     """
     if not target.unstable_poles:
         return []

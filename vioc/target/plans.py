@@ -130,9 +130,7 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
 
 class _PlanRows:
     """Constraints of one step of a predictive controller's horizon.
-    Bounds on single states and inputs come first.
-
-    Rows that are entries of (x, u) come first.
+    Constraints on single entries of (x, u) come first, general constraints after them.
     """
 
     def __init__(self, rows: ConstraintRows, order: Order):

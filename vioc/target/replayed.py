@@ -26,10 +26,11 @@ class RecordedLoop:
     Attributes
     ----------
     k0 : int
+        Index of the first sample.
     start : (nx,)
         Estimate before the first measurement.
     covariance : (ndx, ndx) or None
-        Of its error, if the observer has one.
+        Covariance of the error of `start`, if the observer has one.
     y, estimates, u : (N, ny), (N, nx), (N, nu)
         Measurements, estimates and applied inputs.
     """
@@ -78,7 +79,7 @@ def of_loop(
 ) -> Records:
     """Simulate a closed loop, and record it for the generated test program.
 
-    The steps start at its estimates.
+    If `with_steps` is True, a step of the map f from each estimate is recorded, too.
     """
     law = as_law(loop.law)
     table = law.law if isinstance(law, LimitedLaw) else law

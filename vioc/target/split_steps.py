@@ -1,9 +1,9 @@
 """Division of a map's step into explicit equations and a few implicit ones.
 
-docs/target.md describes it. The equations r(x, u, x+, lambda) = 0 of a step are ordered once, (TG 1-5):
-unknowns given explicitly by one equation come first, those that no other equation needs come last, and the
-rest is the core, G(d; x, u, t) = 0 in the change d of the states and the multipliers. A fixed number of
-Newton iterations on G gives the step.
+docs/target.md describes it. The equations r(x, u, x+, lambda) = 0 of a step are sorted once (TG 1-5).
+Unknowns that one equation gives explicitly are computed first, and unknowns that no other equation needs are
+computed last. The other equations, called the core, are G(d; x, u, t) = 0, where d are changes of states, and
+multipliers. A fixed number of Newton iterations on G gives the step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SOLVED = {"double": 1e-11, "single": 1e-4}  # largest last correction of a state
 class SplitStep:
     """Step of a map, divided into explicit equations and a few implicit ones.
 
-    Step length and parameters are those of the map.
+    Step length and parameters are those of the map. The implicit equations are called the core.
 
     Attributes
     ----------
@@ -36,10 +36,11 @@ class SplitStep:
     d : SX (n,)
         Unknowns of the core: changes of states, then multipliers.
     states : tuple of int
-        Indices of the states in d.
+        Indices, in the state, of those states whose changes are in d.
     x, u, t : SX
+        State and time at the start of the step, and input.
     G : SX (n,)
-        Equations of the core.
+        Residual of the core.
     after : SX (nx + nm,)
         Next state and multipliers as functions of d, x, u, t.
     """
@@ -109,12 +110,9 @@ class SplitStep:
         given: int | None = None,
         ends: np.ndarray | None = None,
     ) -> int:
-        """Return a sufficient number of Newton iterations for a step.
-        It is one more than the number of iterations that all recorded steps need. X, U and k are their
-        states, inputs and step indices.
-
-        The steps have indices k, states X and inputs U; the first of them are known to end at `ends`. A
-        number `given` is checked and returned.
+        """Return a number of Newton iterations that is sufficient for a step.
+        The number is one more than all recorded steps need, or `given` if that is sufficient for them. These
+        steps have states X, inputs U and indices k; the first of them are known to end at `ends`.
 
         Raises
         ------
@@ -235,7 +233,8 @@ def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
     Each explicit equation is solved for one unknown. Some explicit equations are solved before the implicit
     ones, and some after them.
 
-    Return pairs (equation, unknown) to solve first and last, and the core's unknowns and equations.
+    Return the pairs (equation, unknown) that are solved before, those that are solved after, and the unknowns
+    and the equations of the implicit part. Unknowns are indices of `y`, equations those of `rows`.
     """
     J = ca.jacobian(rows, y)
     places = set(zip(*J.sparsity().get_triplet(), strict=True))

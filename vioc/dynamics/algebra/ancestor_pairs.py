@@ -29,11 +29,8 @@ Wrench = tuple[Vector, Vector]
 @dataclass(frozen=True)
 class StepBlocks:
     """Second derivatives of a discrete Lagrangian L_d(q_k, q_k+1), for N steps.
-    Each field is an array (N, nq, nq). D11 has the derivatives with respect to q_k twice, D22 those with
-    respect to q_k+1 twice, and D12 the mixed derivatives.
-
-    D1 and D2 are derivatives by q_k and q_k+1; D2 D1 is the transpose of D1 D2. L_d contains T - V_gravity
-    alone.
+    Each field is an array (N, nq, nq). D1 and D2 are derivatives by q_k and q_k+1. D11 is D1 D1 L_d, D22 is
+    D2 D2 L_d, and D12 is D1 D2 L_d, whose transpose is D2 D1 L_d. L_d contains T - V_gravity alone.
     """
 
     D11: np.ndarray
@@ -98,9 +95,10 @@ class AncestorPairs:
     def factors(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two matrices A and B for each of N steps, whose products A B' are second derivatives.
-        The four blocks (nq, nq) of a product are second derivatives of the discrete Lagrangian with respect
-        to q_k and q_k+1. A is (nq, r) and B is (4 nq, r), where r is at most 12.
+        """Return matrices A and B for N steps; the products A B' are second derivatives.
+        A is (N, nq, r) and B is (N, 4 nq, r), where r is at most 12. A product has four blocks (nq, nq)
+        of second derivatives of the discrete Lagrangian: D12 above the diagonal, the transpose of D12 below
+        the diagonal, D11 and D22 (see `StepBlocks`).
 
         The product is valid for pairs of a link and its ancestor; other second derivatives are 0 (`masks`).
         """
@@ -109,11 +107,9 @@ class AncestorPairs:
     def factors_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two matrices A and B for each of N steps, whose products A B' are directional derivatives.
-        The blocks (nq, nq) of a product are the derivatives, along the direction (dq, dv), of second
-        derivatives of the discrete Lagrangian.
-
-        The shapes and the meaning of the product are those of `factors`.
+        """Return matrices A and B for N steps, whose products A B' are derivatives.
+        The four blocks (nq, nq) of a product are those of `factors`, differentiated in the direction
+        (dq, dv). A and B have twice as many columns as in `factors`.
         """
         return self._factors(self._variations, [q, v, h[:, None], theta, dq, dv])
 
@@ -138,11 +134,9 @@ class AncestorPairs:
         return StepBlocks(symmetric(first), D12, symmetric(second))
 
     def _varied(self) -> ca.Function:
-        """Make the CasADi function that returns the matrices A and B of `factors_along` for one step.
-        The blocks of the product A B' are directional derivatives of second derivatives of the discrete
-        Lagrangian.
-
-        The derivative of a product is again one product: (X' Y)' = [X; dX]' [dY; Y].
+        """Make the CasADi function that returns A' and B' of `factors_along` for one step.
+        With X = A' and Y = B' of `factors`, the derivative of the product X' Y is again one product,
+        [X; dX]' [dY; Y].
         """
         q, v, h, theta = (ca.SX.sym("a", self._function.numel_in(i)) for i in range(4))
         dq, dv = ca.SX.sym("dq", q.numel()), ca.SX.sym("dv", v.numel())
@@ -155,11 +149,10 @@ class AncestorPairs:
 
     @cached_property
     def _function(self) -> ca.Function:
-        """CasADi function that returns the matrices A and B of `factors` for one step.
-        The blocks of the product A B' are second derivatives of the discrete Lagrangian. The arguments of the
-        function are the configuration q, the velocity v, the step length h and the parameters.
-
-        The wrenches are those of D12, D11 and D22. Those of D12 above the diagonal precede those below.
+        """CasADi function that returns A' and B' of `factors` for one step.
+        Its arguments are the configuration q, the velocity v, the step length h and the parameters. A' has a
+        column of twists for each variable, and B' has four columns of wrenches: for D12 above and below the
+        diagonal, D11 and D22.
         """
         lag, a, h = self._lagrangian, self._alpha, ca.SX.sym("h")
         g, tree = lag.graph, lag.first
@@ -214,11 +207,13 @@ def _columns(
     weights: tuple[Any, ...],
 ) -> tuple[tuple[Any, ...], ...]:
     """Return five columns (12,) of a link: one of twists and four of wrenches.
-    Each column stacks two twists or two wrenches. The scalar product of the twist column of one link and a
-    wrench column of another link is a second derivative of the discrete Lagrangian.
+    The column of twists is [Sd; S], with the joint's twist S and Sd = ad(V) S, where V is the link's
+    velocity. A column of wrenches stacks two wrenches. Its scalar product with the column of twists of
+    another link is a second derivative of the discrete Lagrangian. The four columns belong to D12 above the
+    diagonal, D12 below the diagonal, D11 and D22. All are in world axes.
 
-    They are [Sd; S], with the joint's twist S and Sd = ad(V) S, and the wrenches of D12, D11, D22, all in
-    world axes. The column of D12 above the diagonal precedes the one below.
+    The arguments are the link's pose in the world, composite inertia, state (velocity and gravity), joint
+    twist and momentum, and the coefficients of `_weights`.
     """
     (v, w, g), (m, moment, _) = state, body
     Sd = recursions.ad(v, w, *S)
@@ -233,15 +228,14 @@ def _columns(
 
 
 def _weights(a: float, h: Any) -> tuple[Any, ...]:
-    """Return coefficients that combine a link's wrenches F, y and z for second derivatives.
-    The second derivatives are those of the discrete Lagrangian: the mixed ones with respect to the
-    configurations q_k and q_k+1, above and below the diagonal, then those with respect to q_k twice and
-    q_k+1 twice. For each of the four, the first three coefficients give a wrench that is multiplied by the
-    rate of a joint's twist, and the last three a wrench that is multiplied by the twist itself. The discrete
-    Lagrangian is the Lagrangian at the fraction `a` of a step, times the step's length h.
+    """Return the coefficients of wrenches F, y, z in second derivatives of L_d.
+    The discrete Lagrangian L_d is h times the Lagrangian at the fraction `a` of a step of length h. The four
+    results belong to D12 above the diagonal, D12 below the diagonal, D11 and D22. In each, the first three
+    coefficients give a wrench that is multiplied by Sd, the rate of a joint's twist S, and the last three a
+    wrench that is multiplied by S.
 
-    A link's wrenches are F, y, z, and the derivatives D12, D11, D22 consist of K = Sd.y + S.z, C = Sd.F below
-    and S.y above the diagonal, and M = S.F. D12 has weights above and below the diagonal.
+    The coefficients combine the second derivatives of the Lagrangian: K = Sd.y + S.z by q twice, C = Sd.F
+    below and S.y above the diagonal by v and q, and M = S.F by v twice.
     """
     b = 1 - a
     c = a * b * h

@@ -52,9 +52,11 @@ class AncestorTriples:
 
     @cached_property
     def _lists(self) -> tuple[np.ndarray, ...]:
-        """Four index arrays, which list the pairs and triples of links that are on one branch of the tree.
+        """Four index arrays of the pairs and triples of links on one branch of the tree.
 
-        Pairs (b, c) have b above c or equal; triples are tops a and indices of their pairs (b, c).
+        The first two have the links b and c of all pairs, where b is c or an ancestor of c. The last two
+        describe all triples (a, b, c): the link a, which is b or an ancestor of b, and the index of the pair
+        (b, c).
         """
         links = self._lagrangian.first.links
         above: list[list[int]] = []
@@ -67,12 +69,11 @@ class AncestorTriples:
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of the nonzero third derivatives of one step, in two arrays.
-        The first result has their positions in the full tensor of third derivatives, the second their indices
-        in the flattened result of `values`.
-
-        Positions are (entries, 6) rows (x, end of x, y, end of y, z, end of z). An index is that into
-        the flattened (8, triples) array of one step. Every nonzero entry of the symmetric tensor occurs once.
+        """Positions of the nonzero third derivatives of one step, and their indices.
+        The positions are rows (entries, 6) of the form (x, end of x, y, end of y, z, end of z), where x, y
+        and z are indices of variables, and an end is 0 for q_k and 1 for q_k+1. The indices (entries,) are
+        those in the flattened array (8, triples) that `values` returns for one step. Every nonzero entry of
+        the symmetric tensor occurs once.
         """
         b, c, a, pair = self._lists
         links = self._lagrangian.first.links
@@ -88,11 +89,11 @@ class AncestorTriples:
         return positions, np.concatenate(sources)[first]
 
     def values(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """Return third derivatives of the discrete Lagrangian L_d(q_k, q_k+1), for N steps.
-        They are computed for all triples of variables on one branch of the tree of links. The arguments q, v
-        (N, nq) are configurations and velocities, h (N,) step lengths and theta parameters.
-
-        They are D_e D_f D_g L_d (N, 8, triples), where triples are (top, middle, bottom) with ends (e, f, g).
+        """Return third derivatives of a discrete Lagrangian L_d(q_k, q_k+1), for N steps.
+        The result D_e D_f D_g L_d (N, 8, triples) has a column for each triple of variables (top, middle,
+        bottom) on one branch of the tree. The 8 rows are the combinations of the ends (e, f, g), each of
+        which is q_k or q_k+1. The arguments q, v (N, nq) are configurations and velocities, h (N,) step
+        lengths and theta parameters.
         """
         n, links = len(q), len(self._lagrangian.first.links)
         b, c, a, pair = self._lists
@@ -138,10 +139,9 @@ class AncestorTriples:
     @cached_property
     def _function(self) -> ca.Function:
         """CasADi function from (q, v, parameters) to quantities of each link.
-        The quantities are twists, momentum, composite inertia and the vector of gravity, in axes that all
-        links share.
-
-        It returns S, ad(V) S, momentum, composite inertia (6 x 6) and gravity, in common axes.
+        In axes that all links share, these are the joint's twist S, ad(V) S with the link's velocity V, the
+        momentum and the composite inertia (6 x 6) of the link with its descendants, and the vector of
+        gravity.
         """
         lag = self._lagrangian
         graph, tree = lag.graph, lag.first

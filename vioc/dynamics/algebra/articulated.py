@@ -91,24 +91,22 @@ class LinkJoint(NamedTuple):
 class ArticulatedInverse:
     """Solver of linear systems K x = s b for a tree of links, in O(n) operations.
     The matrix K is the mass matrix, or the matrix of Newton's method in an integration step, which has the
-    same sparsity structure. The factor s is a scalar.
-
-    The docstring of the module defines K.
+    same sparsity structure. The docstring of the module defines K by the following parameters.
 
     Parameters
     ----------
     joints : sequence of LinkJoint
-        Parents come first.
+        Joints of the links; parents come first.
     X : sequence of (rotation, position)
-        Pose of each link in its parent, for motions.
+        Pose of each link in its parent, which transforms motions.
     M : sequence of Spatial, or of SpatialMatrix
-        Matrices without symmetry require a Y.
+        Matrix of each link, from its motion to a wrench. Matrices without symmetry require a Y.
     diagonal : sequence of scalars
-        c, in the order of x.
+        Coefficients c_i, in the order of x.
     scale : scalar
-        s.
+        Factor s.
     Y : sequence of (rotation, position), optional
-        Poses for wrenches; by default X.
+        Pose of each link in its parent, which transforms wrenches; by default X.
     couplings : mapping of (int, int) to scalar, optional
         c_ia of two unknowns on one branch, each pair once and in either order; only without Y.
 
@@ -270,11 +268,12 @@ def _inertia(link: Link) -> Spatial:
 
 @vec.inlined
 def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place, above: Spatial):
-    """Eliminate one joint's unknown from a linear system (articulated-body recursion).
-    The spatial inertia `phi` of the joint's link, reduced by the elimination, is added to the inertia `above`
-    of the parent link. Both are symmetric. X is the pose of the link in its parent.
+    """Eliminate one joint's unknown from a linear system with a symmetric matrix.
+    The matrix `phi` belongs to the joint's link and includes the reduced matrices of its children. S is the
+    joint's twist, c its diagonal coefficient, `own` its wrench P_i, and X the pose of the link in its parent.
 
-    Return U and 1/d of the link, and the Phi of its parent, to which the reduced Phi of the link is added.
+    Return U = phi S + P_i, 1/d, and the matrix `above` of the parent link, to which the reduced `phi` has
+    been added. The module's text defines d and P_i.
     """
     Sv, Sw = S
     U = (
@@ -290,11 +289,11 @@ def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place,
 
 @vec.inlined
 def _tied(P: Wrench, S: Twist, c: Any, inverse: Any, U: Wrench, X: Place):
-    """Update the coupling of two unknowns, x_i of a joint and x_a of one of its ancestors.
-    The coupling consists of a scalar c and a wrench P, which are coefficients of x_a in the equations of the
-    joint's link. The elimination of x_i transfers the coupling to the parent link.
+    """Transfer the coupling of two unknowns to the parent link.
+    The unknown x_i of a joint is eliminated; x_a is that of one of its ancestors. Their coupling consists of
+    the scalar c and the wrench P, the coefficients of x_a in the equations of the joint's link.
 
-    Return e_a of the link, and P_a of its parent.
+    Return e_a = S . P + c of the link, and the wrench P_a of its parent, as in the module's text.
     """
     e = vec.plus(paired(S, P), c)
     return e, carried(X, _moved(P, vec.minus(0.0, vec.times(e, inverse)), U))
@@ -337,13 +336,13 @@ def _mirrored(m: Matrix) -> Matrix:
 
 @vec.inlined
 def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above: SpatialMatrix):
-    """Eliminate one joint's unknown from a linear system (articulated-body recursion).
-    The spatial matrix `phi` of the joint's link, reduced by the elimination, is added to the matrix `above`
-    of the parent link. The matrices need not be symmetric. The pose X of the link in its parent transforms
-    twists; the pose Y, at another time, transforms wrenches.
+    """Eliminate one joint's unknown from a system whose matrix is not symmetric.
+    The matrix `phi` belongs to the joint's link and includes the reduced matrices of its children. S is the
+    joint's twist, and c its diagonal coefficient. The pose X of the link in its parent transforms twists; the
+    pose Y, at another time, transforms wrenches.
 
-    Return U = Phi S, W = Phi' S and 1/d of the link, and the Phi of its parent, to which the reduced Phi of
-    the link is added.
+    Return U = phi S, W = phi' S, 1/d with d = S . U + c, and the matrix `above` of the parent link, to which
+    the reduced `phi` has been added.
     """
     Sv, Sw = S
     back = SpatialMatrix(*map(vec.transpose, phi))
@@ -401,10 +400,12 @@ def _sum(a: Any, b: Any) -> Any:
 
 @vec.inlined
 def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, share: Wrench, above: Wrench):
-    """Eliminate one joint's unknown from the right-hand side b of a linear system.
-    The wrench of the joint's link, reduced by the elimination, is added to the wrench `above` of its parent.
+    """Eliminate one joint's unknown from the right-hand side of a linear system.
+    The right-hand side has the scalar b for the joint, and the wrench `share` for its link. The arguments
+    `along` and `inverse` are U and 1/d of the elimination.
 
-    Return (b - S . phi)/d of the link, and the wrench phi of its parent, to which the link's is added.
+    Return (b - S . share)/d, and the wrench `above` of the parent link, to which the reduced `share` has been
+    added.
     """
     rest = vec.times(inverse, vec.minus(b, paired(S, share)))
     up = carried(place, _moved(share, rest, along))
@@ -414,7 +415,8 @@ def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, shar
 @vec.inlined
 def _handed_down(place: Place, S: Twist, along: Wrench, inverse: Any, rest: Any, above: Twist):
     """Return one joint's unknown and its link's motion, by back substitution.
-    Both are computed from the motion `above` of the parent link. A motion is a twist.
+    A motion is a twist; `above` is that of the parent link. The arguments `along` and `inverse` are W and 1/d
+    of the elimination, and `rest` is the first result of `_handed_up`.
     """
     V = twist_to_child(place, above)
     x = vec.minus(rest, vec.times(inverse, paired(V, along)))

@@ -176,11 +176,12 @@ class Elimination:
         return x
 
     def _at_node(self, on: Values, up: int, args: list[Any]) -> tuple[list[Any], Any, list[Any]]:
-        """Divide block row k of a matrix F by its pivot block F_kk, to eliminate node k.
-        The arguments `args` are F_kk, the other blocks in row k and in column k of F, and block k of the
-        right-hand side. The result also has the terms that this elimination subtracts from other block rows.
+        """Eliminate node k: divide block row k of a matrix F by its pivot block F_kk.
+        The arguments `args` are F_kk, `up` blocks U_kj of row k, the blocks F_ik of column k, and block b of
+        the right-hand side.
 
-        From (D, U_kj.., F_ik.., b) return D^-1 U_kj.., D^-1 b, and for each i F_ik times these.
+        Return the blocks F_kk^-1 U_kj; F_kk^-1 b; and for each i the products of F_ik with all of these,
+        which are to be subtracted from block row i.
         """
         patterns = [a.sparsity() for a in args]
         low = len(args) - 2 - up
@@ -211,10 +212,9 @@ class Elimination:
         return self._once("folded", 1, patterns, lambda a: [ca.sparsify(a[0] @ a[1])])
 
     def _back(self, count: int, patterns: list[ca.Sparsity]) -> ca.Function:
-        """Make the CasADi function of the back substitution at node k: x_k = y - sum_j U_kj x_j.
-        The U_kj are blocks of the upper factor, and y is the right-hand side after forward elimination.
-
-        Its arguments are y, `count` columns U_kj and as many x_j.
+        """Make the CasADi function of the back substitution at node k.
+        It is x_k = y - sum_j U_kj x_j, with blocks U_kj of the upper factor, and y from the forward
+        elimination. Its arguments are y, `count` blocks U_kj and as many x_j, with the sparsities `patterns`.
         """
 
         def build(a: list[ca.SX]) -> list[ca.SX]:
@@ -227,10 +227,9 @@ class Elimination:
 
     def _node(self, up: int, low: int, patterns: list[ca.Sparsity]) -> ca.Function:
         """Make the CasADi function that eliminates a node k with few neighbours.
-        It divides the blocks in row k of the matrix by the pivot block, and computes the terms that are
-        subtracted from the blocks in other rows.
-
-        (D, U_kj.., F_ik.., b_k) -> D^-1 [U_kj.., b_k], and F_ik times these.
+        It is (D, U_kj.., F_ik.., b_k) -> D^-1 [U_kj.., b_k], and F_ik times these. D is the pivot block, U_kj
+        are `up` other blocks in row k and F_ik `low` blocks in column k of the matrix, and b_k is a block of
+        the right-hand side. The last outputs are to be subtracted from the other rows.
         """
 
         def build(a: list[ca.SX]) -> list[ca.SX]:

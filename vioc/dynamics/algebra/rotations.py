@@ -99,10 +99,8 @@ def turned(q: Quaternion, a: Vector) -> Vector:
 def slope(w: Vector, dt: Any) -> Matrix:
     """Return the derivative of an orientation with respect to angular velocity w.
     The orientation is that of a body after it has rotated with the constant angular velocity w for the time
-    dt. The matrix maps a change of w to a rotation vector in the axes of the body after dt.
-
-    The matrix T = dt J_r(dt w) gives phi = T dw, where phi is the rotation of the step's end, in its axes, by
-    a change dw of the angular velocity.
+    dt. The matrix is T = dt J_r(dt w), with the right Jacobian J_r of SO(3). A change dw of the angular
+    velocity turns the body at the end by the rotation vector phi = T dw, in the axes of the body at the end.
     """
     s = dt * dt * vec.dot(w, w)
     first, second = 2 * dt * dt * series(SIN, s) ** 2, dt**3 * series(TWIRL, s)
@@ -115,11 +113,10 @@ def slope(w: Vector, dt: Any) -> Matrix:
 
 
 def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
-    """Return the discrete angular momentum of a body at the start or at the end of a step.
-    The argument `sign` is 1 for the start and -1 for the end. The momentum is in the axes of the body at that
-    time. J is the inertia matrix, and w the angular velocity, which is constant over the step of length dt.
-
-    The momentum is pi- at departure (sign 1), and pi+ at arrival (-1).
+    """Return the discrete angular momentum of a body at the start or end of a step.
+    For `sign` 1 it is that at the start, called pi-, and for -1 that at the end, called pi+. The momentum is
+    in the axes of the body at that time. J is the inertia matrix, and w the angular velocity, which is
+    constant over the step of length dt.
     """
     return straightened(vec.apply(J, w), w, dt, sign)
 
@@ -144,9 +141,8 @@ def spin(a: Quaternion, b: Quaternion) -> Vector:
 
 def apart(a: Any, b: Any) -> Any:
     """Return the rotation vector (3,), rad, from orientation a to b, at most pi long.
-    The orientations are unit quaternions, given as CasADi columns (4,); the vector is in the axes of a.
-
-    It is the `logarithm` of the rotation. a and b are columns of symbols (4,).
+    The orientations are unit quaternions, given as CasADi columns (4,); the vector is in the axes of a. The
+    result is the `logarithm` of the rotation, as an expression.
     """
     s, v = ca.dot(a, b), a[0] * b[1:] - b[0] * a[1:] - ca.cross(a[1:], b[1:])
     size, sign = ca.sqrt(ca.dot(v, v) + 1e-300), ca.if_else(s < 0, -1.0, 1.0)

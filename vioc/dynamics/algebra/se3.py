@@ -110,10 +110,11 @@ def logarithm(R: Matrix, p: Vector) -> Twist:
 @vec.inlined
 def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
     """Return dlog_X^T P, where dlog_X is the inverse tangent map of exp on SE(3).
-    X is a twist and P = (f, tau) a momentum. If `sign` is -1, dlog_{-X} takes the place of dlog_X.
+    X is a twist (v, w) and P = (f, tau) a momentum. If `sign` is -1, the result is
+    dlog_{-X}^T P = Ad_{exp X}^T dlog_X^T P.
 
-    The result is dlog_X^T P; with sign -1 it is dlog_{-X}^T P = Ad_{exp X}^T dlog_X^T P. It is the
-    dual-number form of 1 + w^/2 + beta w^ w^, with the derivative along v in the angular part.
+    The formula is the dual-number form of 1 + w^/2 + beta w^ w^, with the derivative along v in the angular
+    part.
     """
     (v, w), (f, tau) = X, P
     if all(vec.is_zero(c) for c in w):

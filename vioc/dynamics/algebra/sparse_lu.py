@@ -66,7 +66,7 @@ class SparseLU:
 
     @cached_property
     def _nonzeros(self) -> tuple[list[list[tuple[int, ca.SX]]], list[list[tuple[int, ca.SX]]]]:
-        """Structural nonzeros with their indices, by columns above the pivots and by rows up to the diagonal."""
+        """Structural nonzeros with their indices, of each column above the pivot and of each row to it."""
 
         def of(part: ca.SX, axis: int) -> list[tuple[int, ca.SX]]:
             return list(zip(part.sparsity().get_triplet()[axis], part.nonzeros(), strict=True))

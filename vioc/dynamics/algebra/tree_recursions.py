@@ -137,18 +137,16 @@ def _point(m: Any, c: Vector) -> Matrix:
 class FirstDerivatives:
     """First derivatives of the Lagrangian L with respect to q and v.
     L is the kinetic energy T minus the potential energy of gravity. The object also stores intermediate
-    results of the recursion.
-
-    Second derivatives reuse the intermediate results.
+    results of the recursion, which second derivatives reuse.
 
     Attributes
     ----------
     T : scalar
         Kinetic energy.
     Lq, Lv : lists of n scalars
-        By q and v, in the order of q; zero for a variable without a link.
+        Derivatives of L by q and v, in the order of q; zero for a variable without a link.
     links : list of Link
-        With pose, velocity and gravity.
+        Links with their poses, velocities and gravity.
     momentum : list of (Vector, Vector)
         Momentum wrench of each link's subtree.
     """
@@ -263,9 +261,10 @@ def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
     """Compute the second derivatives of the Lagrangian L with respect to q and v.
     Derivatives with respect to the variables of two links are 0 unless one link is an ancestor of the other.
 
-    With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation
-    z of link j, transformed to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j
-    and L_qq = Sd_i.y_j + S_i.z_j.
+    A link has the joint twist S, the velocity V, and the composite inertia I^c and momentum P^c of its
+    subtree. With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and the variation z of gravity's wrench,
+    where F, y and z of link j are transformed to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j,
+    L_v[i]q[j] = S_i.y_j and L_qq = Sd_i.y_j + S_i.z_j.
     """
     links = first.links
     qq, vq, vv = ([[0.0] * n for _ in range(n)] for _ in range(3))
@@ -291,11 +290,9 @@ def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
 def _own_wrenches(
     composite: Composite, S: Wrench, state: State, momentum: Wrench
 ) -> tuple[Wrench, Wrench, Wrench]:
-    """Return three wrenches F, y, z of a link, from which second derivatives are computed.
-    The scalar products of these wrenches with the twists of this link and of its ancestors are second
-    derivatives of the Lagrangian. The wrenches are in the axes of the link.
-
-    They are F, y and z of `second_derivatives`.
+    """Return three wrenches F, y, z of a link, for second derivatives.
+    They are defined in `second_derivatives`, and are in the axes of the link. Their scalar products with the
+    twists of this link and of its ancestors are second derivatives of the Lagrangian.
     """
     m, h, _ = composite
     v, w, g = state
@@ -310,11 +307,10 @@ def _own_wrenches(
 
 @vec.inlined
 def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
-    """Return second derivatives of the Lagrangian with respect to variables of a link and its ancestor.
-    Return also three wrenches F, y, z of the link, transformed from the ancestor's axes to those of the
-    ancestor's parent.
-
-    The derivatives are the products S.F, Sd.F, S.y, Sd.y + S.z.
+    """Return second derivatives of L by the variables of a link and its ancestor.
+    They are S.F, Sd.F, S.y and Sd.y + S.z, where S is the twist of the ancestor's joint, Sd = ad(V) S with
+    the ancestor's velocity V, and F, y, z are wrenches of the link in the ancestor's axes. Return also F, y
+    and z in the axes of the ancestor's parent.
     """
     Sd = ad(state[0], state[1], *S)
     K = vec.plus(paired(Sd, y), paired(S, z))

@@ -1,15 +1,17 @@
-"""Complementarity conditions of contacts and friction, their variables and Newton directions.
+"""Complementarity conditions of contacts and friction, with Newton directions.
 
-Let a = phi(Z_k+1)/dt be the rate of the gap and w the slip velocity. The interior point drives every product
-below, an energy, to the barrier parameter kappa:
+Let a = phi(Z_k+1)/dt be the rate of the gap phi, w the slip velocity, gamma the normal impulse, beta the
+friction impulse (in a linear cone, beta_i along the directions d_i), and mu the friction coefficient. The
+interior-point method drives every product below, an energy, to the barrier parameter kappa:
 
     frictionless   s = a,  s gamma = kappa
     linear cone    psi + d_i w = eta_i,  sigma = mu gamma - sum beta,  beta_i eta_i = psi sigma = kappa
     round cone     eta = w,  alpha = mu gamma,  (alpha, beta) o (psi, eta) = (kappa, 0, 0)
     dry friction   the same with a given alpha, and no gap
 
-docs/maths/contact.md derives them from [M] (22)-(29). The residual of an equation is summed before changes
-are added to it: at the solution it is rounding error, which steep slopes would amplify in another order.
+The slip speed is psi, and o is the Jordan product of the second-order cone. docs/maths/contact.md derives the
+conditions from [M] (22)-(29). The residual of an equation is summed before changes are added to it. At the
+solution it is rounding error, which steep slopes would amplify in another order of summation.
 """
 
 from __future__ import annotations
@@ -400,11 +402,12 @@ class Variables:
     positive : (m,)
         Indices of the components that stay > 0.
     round : (m, 3)
-        Indices of (t, x, y) with t > |(x, y)|.
+        Indices of three components (t, x, y) of a round cone, which satisfy t > |(x, y)|.
     before : (m, 2)
-        Indices of gamma and of the previous solution's gamma, for cones whose friction is bounded by them.
+        Indices of the normal impulse and of the previous solution's normal impulse, for contacts whose
+        friction the normal impulse bounds.
     centers : (products,)
-        Targets of the products, divided by kappa.
+        Values of the complementarity products at the solution, divided by the barrier parameter kappa.
     """
 
     def __init__(self, cones: Sequence[Cone]):

@@ -141,10 +141,11 @@ def _overlap(sides: list[tuple[_Solid, np.ndarray, np.ndarray]], scale: float) -
 
 
 def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
-    """Yield the pairs of bodies that pass through each other, for shapes other than spheres.
+    """Yield the pairs of bodies, except spheres, that pass through each other.
 
-    Steps in which the origins move far relative to each other are tested, at poses between the samples.
-    Shapes scaled to 0.9 overlap only if they have entered each other; the reported depth is a lower bound.
+    Only steps in which the origins move far relative to each other are tested, at poses between the samples.
+    The test uses shapes scaled to 0.9 of their size, which overlap only if the bodies have entered each
+    other. The reported depth is a lower bound.
     """
     pairs = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_solids(item)]
@@ -197,11 +198,10 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
 def crossed_grounds(
     f: SmoothedMap, run: Trajectory, motions: Callable[..., np.ndarray], between: Callable[..., np.ndarray]
 ) -> Iterator[Crossing]:
-    """Yield the contacts of bodies that penetrate the ground or a terrain within a step.
-    Only penetrations deeper than a tolerance count.
-
-    Only steps in which a coordinate changes by more than `FAR` are tested. `motions` returns the largest
-    change in each step (N,), rad or natural lengths, and `between` states on the way between two samples.
+    """Yield the contacts of bodies that penetrate the ground or a terrain in a step.
+    Only penetrations deeper than a tolerance count, and only steps in which a coordinate changes by more than
+    `FAR` are tested. The function `motions` returns the largest change of a coordinate in each step (N,), in
+    rad or natural lengths. The function `between` returns intermediate states between two samples.
     """
     items = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     names = {n + part for n, item in items if _with_ground(item) for part in item.parts()}

@@ -1,9 +1,10 @@
 """Derivatives of steps with contact by the implicit function theorem.
 
-An active contact obeys gamma = kappa / s with a gap rate s = phi(q_k+1)/dt of some 1e-7 m/s, whose rounding
-error is 1e-16 m / dt. docs/maths/contact_gradients.md, "Rounding": the rounding error of q_k + dt V is
-therefore added to the laws through their slopes, and the slope of a law by gamma is set to kappa/gamma
-instead of s.
+An active contact obeys gamma = kappa / s: the normal impulse gamma is the barrier parameter kappa divided by
+the gap rate s = phi(q_k+1)/dt. The gap rate is some 1e-7 m/s, and its rounding error is 1e-16 m / dt. Two
+corrections reduce the effect of this error (docs/maths/contact_gradients.md, "Rounding"). The rounding error
+of q_k + dt V is added to the contact laws through their slopes, and the slope of a law with respect to gamma
+is set to kappa/gamma instead of s.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def fall(length: float) -> float:
 
 
 class End:
-    """Equations of the momentum balance at the start or at the end of a step, with contact.
+    """Equations of the momentum balance at either end of a step, with contact.
     The equations are functions of velocities V, constraint multipliers, variables y of contacts (such as gap
     rates and normal impulses) and further arguments `given`.
 
@@ -61,15 +61,17 @@ class End:
     variables : Variables
         Variables y of the cones.
     newton : Evaluator
-        (.., goal) -> matrix and right-hand side of the Newton direction of (V, impulses).
+        (.., goal) -> matrix and right-hand side of the Newton direction of (V, impulses). The argument `goal`
+        of all functions is (kappa, lag): the barrier parameter, and 0 if given normal impulses bound
+        friction, else 1.
     expand : Evaluator
         (.., goal, dV) -> dy.
     residuals : Evaluator
         (.., goal) -> balance, constraints, mismatches, products.
     begin : Evaluator
-        (.., speed, goal) -> y of a start.
+        (.., speed, goal) -> initial y.
     multipliers, gaps : Evaluator
-        Multipliers of the contacts; rates of their gaps. `goal` is (kappa, lag) throughout.
+        Multipliers of the contacts; rates of their gaps.
     work : Evaluator or None
         At the start of a step, the kinetic energy that impulses of constraints and contacts add, and twice
         the kinetic energy; an optional third value is 0 if the root is certified to be the motion, else
@@ -202,16 +204,18 @@ class InteriorPoint:
         Barrier parameter kappa of each end of a step, J.
     tolerance : float
     polish : bool
-        Whether one more step follows while products are not within 1e-9 of kappa, which improves derivatives.
+        Whether one more Newton step follows while complementarity products are not within 1e-9 of kappa. This
+        step makes derivatives more accurate.
     judges : bool
         Whether roots whose impulses add energy are refused.
 
     Notes
     -----
-    A line search on the residual and the products takes one step length for all variables. A step has
-    converged when its scaled residual is within `tolerance` and every product differs from kappa by at most
-    `CENTERED`, relative. Initial values depend on the state alone, so a step has the same bits in every
-    rollout. Slopes of impulses grow to gamma/s = 1e9; their rounding errors vanish with the residual.
+    A line search on the residual and the complementarity products takes one step length for all variables. A
+    step has converged when its scaled residual is within `tolerance` and every product differs from kappa by
+    at most `CENTERED`, relative. Initial values depend on the state alone, so a step has the same bits in
+    every rollout. The derivatives of impulses grow to gamma/s = 1e9, with the normal impulse gamma and the
+    gap rate s; the rounding errors that they amplify vanish with the residual.
     """
 
     def __init__(
@@ -245,11 +249,10 @@ class InteriorPoint:
     def solve_end(self, problem: EndProblem, lasting: bool = True) -> EndSolution:
         """Solve the momentum balance at the start or the end of a step.
         Several guesses are tried in turn. If `lasting` is True, the first guess assumes that closed contacts
-        stay closed.
+        stay closed, and contains their impulses. The other guesses start from the motion without contact.
 
-        The first guess, if `lasting`, has the impulses of lasting contacts; the others are cold. If all fail,
-        friction is bounded by previous impulses (`_relax`), then the barrier parameter decreases slowly
-        (`_follow`).
+        If all guesses fail, friction is bounded by the normal impulses of previous solutions (method
+        `_relax`). If that fails, the barrier parameter is decreased slowly (method `_follow`).
         """
         solution = self._true(problem, self._try(problem, self._last(problem) if lasting else None, 0))
         count = solution.iterations
@@ -473,12 +476,13 @@ class _EndIteration:
     def step(
         self, point: tuple[np.ndarray, ...], kappa: float, left: float, off: float, clip: bool
     ) -> tuple[tuple[np.ndarray, ...], float, np.ndarray, float, bool]:
-        """Take one Newton step towards complementarity products equal to a barrier parameter kappa.
+        """Take one Newton step towards complementarity products equal to kappa.
+        The argument kappa is the barrier parameter.
 
-        With `clip`, a full step is taken and every variable is clipped to its own cone. Otherwise the step is
-        halved until the residual `left`, or the distance `off` of the products from kappa, decreases.
-        Returned are the next iterate, its residual and its products; the length that cones allow, and whether
-        the step was short.
+        If `clip` is True, a full step is taken, and every variable is clipped to its own cone. Otherwise the
+        step is halved until the residual `left`, or the distance `off` of the products from kappa, decreases.
+        The results are the next iterate, its residual, its products, the step length that the cones allow,
+        and whether the step was short.
         """
         (V, lam, y), E = point, self._problem.end
         dV, dlam = self._direction(V, lam, y, kappa)

@@ -1,17 +1,17 @@
-"""Contact and friction laws as a few smooth equations, for trajectory optimization.
+"""Contact and friction laws as smooth equations, for trajectory optimization.
 
-All variables of a law are in z.
-
-With the barrier parameter kappa, the gap rate a and the slip velocity v, z = (s, gamma) or
+The vector z has all variables of a law. Let kappa be the barrier parameter, a the gap rate and v the slip
+velocity. Without friction, z = (s, gamma) has the gap rate and the normal impulse, with s = a and
+s gamma = kappa. These equations also belong to the polygon law and the round law, but not to dry friction:
 
     polygon   z = (s, gamma, psi, sigma, beta.., eta..)     psi + d_i v = eta_i,  sigma = mu gamma - sum beta,
                                                             psi sigma = beta_i eta_i = kappa
     round     z = (s, gamma, b1, b2, tau)                   s b + mu tau v = 0,  tau + |b|^2 = 1
     dry       z = (b1, b2, tau, psi)                 psi b + v = 0,  tau + |b|^2 = 1,  mu psi tau = kappa
 
-and s = a, s gamma = kappa, except for dry friction. In the round law mu gamma b is the impulse of friction:
-it is `cones.RoundCone` without the variables that are large at open contacts. A caller may scale all speeds
-by a share c; the methods then take w = (c a, v). docs/maths/contact_implicit.md (2)-(5).
+In the round law mu gamma b is the friction impulse. The round law is `cones.RoundCone` without the variables
+that are large at open contacts. A caller may scale all speeds by a factor c; the methods then take
+w = (c a, v). docs/maths/contact_implicit.md (2)-(5).
 """
 
 from __future__ import annotations

@@ -63,10 +63,9 @@ class Look:
 
     def deeper(self, x: np.ndarray) -> bool:
         """Return whether bodies overlap in the state x at the end of a step.
-        If they overlap, the contact points are searched for again.
-
-        x is the state at the end. Pairs that overlap twice keep their previous contact points in addition to
-        the new ones; otherwise the separating plane could alternate.
+        If they overlap, the contact points are searched for again. If a pair overlaps for the second time, it
+        keeps its previous contact points in addition to the new ones; otherwise the separating plane could
+        alternate.
         """
         places = self.end = self._see(x)
         some = np.flatnonzero(places.gaps < -self._depth - ENTERED * self._sizes)

@@ -21,8 +21,9 @@ class Rollouts(Program):
     def rollout(self, x, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:
         """Compute consecutive steps from the state x, until one does not converge.
 
-        Returned are states, multipliers, errors and inputs in rows, and the error of the step that does not
-        converge. `tracked` has goals and gains, or is empty.
+        The first result is a list of states, multipliers, errors and inputs, with one row for each step. The
+        second result is the error of the step that does not converge. The argument `tracked` has the
+        reference states and gains of a feedback, or is empty.
         """
 
     @abstractmethod

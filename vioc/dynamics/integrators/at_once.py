@@ -50,23 +50,23 @@ class AtOnce:
 
     def first(self, left, right, h, theta, terms, A, B) -> np.ndarray | None:
         """Compute the Jacobians of N steps and write them into the arrays A and B.
-        A (N, 2n, 2n) gets the derivatives of the next states with respect to the states, B (N, 2n, nu) those
-        with respect to the inputs; h (N,) are the step lengths. The products of `left` and the transposed
-        `right` are second derivatives of the kinetic energy and gravity terms in the discrete Lagrangian;
-        `terms` are derivatives of forces and other potentials. The method returns the derivatives (N, n, n)
-        of the next momenta with respect to the next configurations, or None if the equations of a step are
-        nearly singular.
-
-        The shapes of A and B are (N, 2n, 2n) and (N, 2n, nu). The result is D2 D2 L_d + D2 F+.
+        The result (N, n, n) has the derivatives D2 D2 L_d + D2 F+ of the next momenta with respect to the
+        next configurations. It is None if the equations of a step are nearly singular.
 
         Parameters
         ----------
         left, right : (N, n, rank), (N, 4 n, rank)
-            Results of `AncestorPairs.factors`.
+            Results of `AncestorPairs.factors`. The products of `left` and the transposed `right` are the
+            second derivatives of the kinetic energy and gravity terms of the discrete Lagrangian L_d.
         h : (N,)
+            Step lengths.
         theta : (0,)
+            Declared parameters, of which this mechanism has none.
         terms : four (N, n, n), or None
-            Derivatives, by q_k and q_k+1, that other terms add to those of the balance and the momentum.
+            Derivatives of the momentum balance and of the next momentum with respect to q_k and q_k+1, due to
+            forces and to potentials except gravity.
+        A, B : (N, 2n, 2n), (N, 2n, nu)
+            Derivatives of the next states with respect to the states, and with respect to the inputs.
         """
         f, n = self._f, self._f.nd
         mass = np.ascontiguousarray(f.lagrangian.mass_scale, float)
@@ -93,17 +93,20 @@ class AtOnce:
 
     def second(self, left, right, h, A, xx, xu, uu) -> None:
         """Compute second derivatives of N steps, contracted with covectors.
-        The results are written to the arrays xx (N, 2n, 2n), xu (N, 2n, nu) and uu (N, nu, nu), for state x
-        and input u; they include kinetic energy and gravity only. The products of `left` and the transposed
-        `right` are directional derivatives of second derivatives of the discrete Lagrangian; the directions
-        have been computed from the covectors. A (N, 2n, 2n) is the Jacobian of the next states with respect
-        to the states; h (N,) are the step lengths.
+        They are derivatives with respect to state x and input u, and include kinetic energy and gravity only.
 
         Parameters
         ----------
         left, right : (N, n, rank), (N, 4 n, rank)
-            Results of `AncestorPairs.factors_along` the adjoint.
+            Results of `AncestorPairs.factors_along` the adjoint, which has been computed from the covectors.
+            The products of `left` and the transposed `right` are the directional derivatives, along the
+            adjoint, of the second derivatives of the discrete Lagrangian.
         h : (N,)
+            Step lengths.
+        A : (N, 2n, 2n)
+            Jacobians of the next states with respect to the states.
+        xx, xu, uu : (N, 2n, 2n), (N, 2n, nu), (N, nu, nu)
+            Arrays to which the results are written.
         """
         minus, A = self._shares(h)[0], np.ascontiguousarray(A)
         failed = _library().second_order(

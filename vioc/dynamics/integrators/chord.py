@@ -1,12 +1,13 @@
-"""Solver of one variational step by simplified Newton (chord) iteration, in CasADi.
+"""CasADi solver of one variational step by simplified Newton (chord) iteration.
 
-`solved_step` is the whole kernel: this iteration, and continuation in the step length where the iteration is
-not certified (`continuation.py`). The chord iteration begins at a predicted end of the step, where a matrix
-is factorized once. The unknown is q_k+1 alone: constraint impulses enter linearly and are eliminated. Each
-iteration evaluates the residual, its correction by the factors, and, since they share all work, the momentum
-and the impulses that follow. The last evaluation, whose correction is below the tolerance, is therefore also
-the result of the step. The contraction of the corrections certifies the root. Maths and operation counts:
-docs/maths/midpoint.md, "The solver" and "Which root is the step".
+The function `solved_step` returns the complete solver: the chord iteration, and continuation in the step
+length (`continuation.py`) for steps whose root the chord iteration does not certify. The iteration begins at
+a predicted configuration, where a matrix is factorized once. The only unknown is the next configuration
+q_k+1, because constraint impulses enter linearly and are eliminated. Each iteration evaluates the residual,
+its correction by the factors, and the momentum and the impulses that follow; these computations share all
+work. The last evaluation, whose correction is below the tolerance, is therefore also the result of the step.
+The contraction of the corrections certifies the root. Maths and operation counts: docs/maths/midpoint.md,
+"The solver" and "Which root is the step".
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ class ChordParts(StepParts):
     """Momentum balance of a step, momentum at its end, and impulse of all forces.
     They are CasADi expressions. The impulses of constraints are not included.
 
-    The field `impulse` (nd,) = D1 L_d + D2 L_d + F- + F+ is p_k+1 - p_k without the constraint impulses. In
-    contrast to `momentum` it is no difference of large numbers, so cyclic momenta are constant to rounding.
+    The field `impulse` (nd,) = D1 L_d + D2 L_d + F- + F+ is p_k+1 - p_k without the constraint impulses.
+    Unlike the field `momentum`, it is not a difference of large numbers. The momenta of cyclic coordinates
+    are therefore constant up to rounding errors.
     """
 
     impulse: ca.SX
@@ -77,14 +79,16 @@ class StepFunctions(NamedTuple):
     Attributes
     ----------
     predict : (x, u, t, dt, parameters) -> guess, far
-        The guess (nd,) of the dynamic configurations; `far` is infinite if it is far from x, else 0.
+        First guess (nd,) of the next dynamic configuration, and a number: `far` is infinite if the guess is
+        far from x, else 0.
     factorize : (x, guess, u, t, dt, parameters, last root) -> y, factors, suspect
-        `suspect` is infinite if the matrix at the guess does not certify the way from the last root, a
-        configuration (nd,), to the guess; else 0.
+        First value of the unknown y, a scaled configuration, and factors of the Newton matrix at the guess.
+        `suspect` is infinite if this matrix does not certify the path from the last root, a configuration
+        (nd,), to the guess; else it is 0.
     iterate : (z, x, guess, u, t, dt, parameters, factors) -> g, x_next, multipliers, error
-        One iteration z = z - g with z = (y, memory) and memory 0 at first, repeated until every entry of g is
-        at most `converged`. The error is infinite if a correction exceeded `contraction` times the one
-        before.
+        One iteration z = z - g with z = (y, memory) and memory 0 at first. It is repeated until every entry
+        of g is at most `converged`. The error is infinite if the norm of a correction exceeded `contraction`
+        times the norm of the previous correction.
     check : (x, q_next, parameters) -> term added to the error
     converged, contraction : float
     """
@@ -175,15 +179,15 @@ class ChordSolver:
 
 
 def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
-    """Return a CasADi function that solves the equations of one step and tests the root.
+    """Return a CasADi function that solves one step and tests the root.
     The test proves that the root is on the branch of roots that starts at the present state and varies
     continuously as the step length grows from 0.
 
     The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction
-    of q relative to its natural unit + |q_k|. Where the root is not certified, the error is 2 minus the share
-    of the step that continuation reached, infinite or not a number (`with_continuation`). `inverse` solves
-    with the mass matrix, by O(n) recursions, instead of the exact D2 D1 L_d: more iterations, each of less
-    work.
+    of q relative to its natural unit + |q_k|. If the root is not certified, the error is infinite, not a
+    number, or 2 minus the fraction of the step length that continuation reached (`with_continuation`). By
+    default, linear systems are solved with the exact matrix D2 D1 L_d. The argument `inverse` solves them
+    with the mass matrix instead, by O(n) recursions: more iterations are necessary, but each takes less work.
     """
     f = rule.f
     factorize, iterate, _ = _chord(rule, inverse)
@@ -273,13 +277,14 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
 
 def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) -> ca.SX:
     """Return 0 if all pivots of a step's Newton matrix have the expected signs.
-    Otherwise, return infinity. The expected signs are those at very small step lengths. The argument
-    `factored` is the factorized Newton matrix, `J0` is the constraint Jacobian at the start of the step, dt
-    is the step length, and `masses` are typical masses of the dynamic variables.
+    Otherwise, return infinity. The argument `factored` is the factorized Newton matrix, `J0` is the
+    constraint Jacobian Dh(q_k) at the start of the step, dt is the step length, and `masses` are typical
+    masses of the dynamic variables.
 
-    The right signs are those of short steps: -dt D is then the mass matrix and S/-dt is Dh M^-1 Dh', so both
-    have positive pivots (dt is negative in some stages of compositions). After a change of sign the
-    determinant may have passed zero between length 0 and dt. `J0` is Dh(q_k).
+    The expected signs are those at very small step lengths. In this limit -dt D is the mass matrix M and
+    S/-dt is Dh M^-1 Dh', where D is the derivative of the momentum balance and S its Schur complement. Both
+    have positive pivots; dt is negative in some stages of compositions. If a sign differs, the determinant
+    may have been zero at a length between 0 and dt.
     """
     sound = [] if factored.S is None else [independent(factored.S.pivots / -dt, J0, factored.J, masses)]
     if isinstance(factored.D, SparseLU):
@@ -290,15 +295,15 @@ def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) ->
 
 def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
     """Return infinity if Euler angles may become singular during a step, else 0.
-    Three Euler angles are singular where the axes of the first and the last angle coincide. D is the
-    factorized Newton matrix at the initial guess of the configuration at the step's end. `way` (nd,) is the
-    displacement of the dynamic variables to this guess, from the start of the step or from the last root of a
-    continuation.
+    Three Euler angles are singular (at a pole) where the axes of the first and the last angle coincide. D is
+    the factorized Newton matrix at the initial guess of the configuration at the step's end. `way` (nd,) is
+    the displacement of the dynamic variables to this guess, from the start of the step or from the last root
+    of a continuation.
 
-    At the pole of three Euler angles the first and the last angle turn about one axis. The determinant
-    touches zero there and is positive on both sides, so neither its sign nor the corrections show a pole on
-    the way. The pivot of the first angle over its diagonal is the square of the sine of the angle between the
-    two axes, measured by the inertias. That angle changes by no more than the Euler angles do.
+    The determinant of the Newton matrix is zero at a pole and positive on both sides. Neither its sign nor
+    the corrections therefore reveal a pole on the path to the guess. The test uses the angle between the two
+    axes: the ratio of the first angle's pivot to its diagonal entry is the squared sine of this angle,
+    measured by the inertias. The angle between the axes changes by no more than the Euler angles do.
     """
     if not f.poles:
         return 0.0
@@ -311,13 +316,13 @@ def independent(
     pivots: ca.SX, J0: list[list[Any]], J1: list[list[Any]], masses: np.ndarray | list[float]
 ) -> ca.SX:
     """Return flags that are all true if the constraint gradients are independent.
-    The arguments `J0` and `J1` are the constraint Jacobians at the start and at the end of a step. `pivots`
-    are the pivots of the matrix J1 M^-1 J0' with the mass matrix M, and `masses` are typical masses of the
-    variables. Each constraint has two flags: one tests its pivot, the other the length of its gradient.
+    The arguments `J0` and `J1` are the constraint Jacobians Dh(q_k) and Dh(q_k+1) at the start and at the end
+    of a step. `pivots` are the pivots of the matrix J1 M^-1 J0' with the mass matrix M, and `masses` are
+    typical masses of the variables.
 
-    The test uses the pivots of Dh(q_k+1) M^-1 Dh(q_k)', for constraint Jacobians Dh and mass matrix M. A
-    gradient that vanishes at one end is also short there relative to its length at the other end. Lengths of
-    gradients are in units of typical masses.
+    Each constraint has two flags. The first tests its pivot. The second tests whether its gradient is very
+    short at one end of the step relative to the other end, as a gradient that vanishes at one end is. Lengths
+    of gradients are in units of typical masses.
     """
 
     def lengths(J: list[list[Any]]) -> ca.SX:
@@ -330,12 +335,12 @@ def independent(
 def contracting(g: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
     """Limit the correction of a simplified Newton (chord) iteration.
     The iteration has failed if the norm of its correction g exceeds both `rounding` and `most` times the norm
-    of the previous correction, which `memory` stores. The first result is a vector: the correction, which is
-    zero after a failure, and the old minus the new value of `memory`. The second result is the norm of the
-    correction, which is infinite after a failure.
+    of the previous correction, which `memory` stores. It has also failed if g is not a number. The first
+    result is a vector: the correction, which is zero after a failure, and the old minus the new value of
+    `memory`. The second result is the norm of the correction, which is infinite after a failure.
 
-    The memory is scaled by `TINY`, and 0 at first. It becomes negative where the iteration ends in this way.
-    A correction that is not a number ends the iteration, too.
+    The value of `memory` is the norm times `TINY`. It is 0 before the first iteration and negative after a
+    failure.
     """
     size = ca.norm_2(g)
     exceeds = size > ca.fmax(rounding, most / TINY * memory)
@@ -355,11 +360,9 @@ def memory_at_first(suspect: Any) -> Any:
 
 def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -> ca.Function:
     """Return a CasADi root finder that repeats y = y - g(y) until g is small.
-    The function `residual` computes g (n,). The iteration stops when every entry of g is at most `converged`;
-    this tolerance is larger if there are more than ten variables (nd > 10).
-
-    `residual` is (y (n,), ...) -> (g, outputs), and the root finder (y, ...) -> (y, outputs). It stops when
-    every entry of g is at most `converged`, or in proportion more if `nd` is above ten.
+    The function `residual` is (y (n,), ...) -> (g (n,), outputs), and the root finder (y, ...) ->
+    (y, outputs). The iteration stops when every entry of g is at most `converged`. If there are more than ten
+    variables (nd > 10), this tolerance is larger in proportion to nd.
     """
     plain = residual.is_a("SXFunction")  # an SX function is not called within another call
     args, eye = (residual.sx_in(), ca.SX.eye(n)) if plain else (residual.mx_in(), ca.MX.eye(n))
@@ -375,10 +378,8 @@ def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -
 
 def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function | None) -> StepFunctions:
     """Return the CasADi functions that solve one step without continuation.
-    They are used to solve steps from many pairs of state and input in parallel. The function `check` is an
-    additional test of the solution, or None.
-
-    All are CasADi functions of type SX. `check` is (q_k+1, parameters) -> term added to the error.
+    They are used to solve steps from many pairs of state and input in parallel, and have the CasADi type SX.
+    `check` is an additional test of the solution, (q_k+1, parameters) -> term added to the error, or None.
     """
     f = rule.f
     x, theta, q1 = f.symbols.x, f.symbols.parameters, ca.SX.sym("q_next", f.nq)

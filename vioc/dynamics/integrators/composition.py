@@ -47,18 +47,18 @@ class Composition(KernelMap, MapAround):
     Raises
     ------
     ModelError
-        If the base is not symmetric or cannot be composed, or the method is unknown or not symmetric.
+        If the map `f` is not symmetric or cannot be composed, or the method is unknown or not symmetric.
 
     Notes
     -----
     Some stages run backwards in time, where damping adds energy: the time constant of a damper must be long
     compared with a step. Inputs are constant over a step and kinematic variables move linearly, so varying
-    inputs are approximated to order 2. ``lambda.NAME`` is the impulse of stage 1 over gamma_1, which belongs
-    to the start of the step as it does for the base. There is no `residual`: the unknowns of a step are those
-    of its stages.
+    inputs are approximated to order 2. The multiplier ``lambda.NAME`` is the impulse in stage 1, divided by
+    gamma_1; it belongs to the start of the step, as for the map `f`. There is no `residual`, because the
+    unknowns of a step are those of its stages.
 
-    The data of the mechanism (``system``, ``initial_state``, ``quantity``, ...) are those of the base; other
-    attributes of the base are at ``inner``.
+    The data of the mechanism (``system``, ``initial_state``, ``quantity``, ...) are those of the map `f`;
+    its other attributes are at ``inner``.
 
     Examples
     --------

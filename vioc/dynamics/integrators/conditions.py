@@ -1,7 +1,8 @@
 """Condition numbers of the matrices with which a variational step is solved.
 
-They are M_k+1 and Dh M^-1 Dh' ([S] VII). Where both are regular the step's solution is the only one near by,
-and its derivatives exist.
+They are the Newton matrix M_k+1, which is the derivative of the momentum balance with respect to the next
+configuration, and Dh M_k+1^-1 Dh' with the constraint Jacobian Dh ([S] VII). If both are regular, no other
+solution of the step is near, and the derivatives of the solution exist.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ class StepConditions:
     t : (N,)
         Start of each step, s.
     mass : (N,)
-        Condition number of M_k+1 = D2 D1 L_d + D2 F- ([S] (8)), with each variable in units of a typical
-        diagonal of the mass matrix.
+        Condition number of M = D2 D1 L_d + D2 F- ([S] (8)), with each variable in units of a typical diagonal
+        of the mass matrix.
     constraints : (N,)
-        Inverse of the least singular value of Dh(q_k+1) M_k+1^-1 Dh(q_k)' with gradients of length one
-        (in M^-1): for one gradient, 1 / cos of the angle by which it turns within the step. 1 without
-        constraints.
+        Inverse of the smallest singular value of Dh(q_k+1) M^-1 Dh(q_k)', in which the gradients, the rows of
+        Dh, have length one in the norm of M^-1. For a single constraint it is 1 / cos of the angle by which
+        the gradient turns within the step. Without constraints it is 1.
     """
 
     t: np.ndarray = field(repr=False)
@@ -135,19 +136,17 @@ def check_regular(
     f: MechanicalMap, z_p: np.ndarray, saddle: np.ndarray, h: np.ndarray, k: np.ndarray
 ) -> None:
     """Raise `StepError` if the equations of a step are too singular to differentiate.
-    The argument `saddle` is the Jacobian of the equations with respect to the next configuration and the
-    multipliers. The argument `z_p` is minus the derivative of these unknowns with respect to the momenta at
-    the start. The steps have the lengths h and the indices k.
-
-    They do not exist where an impulse is amplified without bound ([S] VII). dq/dp is about dt M^-1, which is
-    largest on its diagonal, and Dh' dlambda/dp is a projection, of size 1, so both have natural units.
+    The derivatives do not exist where an impulse at the start is amplified without bound ([S] VII). Two
+    derivatives measure the amplification, since their regular sizes are known: dq/dp is about dt M^-1, which
+    is largest on its diagonal, and the impulse Dh' dlambda/dp is a projection, of size 1.
 
     Parameters
     ----------
     z_p : (N, nd + nm, nd)
-        Derivatives of q_k+1 and the multipliers by p_k, with opposite sign.
+        Derivatives of q_k+1 and the multipliers with respect to p_k, the momenta at the start, with opposite
+        sign.
     saddle : (N, nd + nm, nd + nm)
-        Jacobian of the step's equations by q_k+1 and the multipliers.
+        Jacobian of the step's equations with respect to q_k+1 and the multipliers.
     h, k : (N,)
         Lengths, s, and indices of the steps.
     """

@@ -1,10 +1,11 @@
-"""Continuation of a single step from length 0 to its full length, as a CasADi function.
+"""Continuation of one step from length 0 to its full length, as a CasADi function.
 
-It serves steps whose root the chord iteration does not certify. The step is the root on the branch that
-begins, at length 0, with the velocities of the state. The continuation follows this branch by shares of the
-length and extrapolates each root to the guess of the next. A share is accepted only if its own iteration
-certifies it; else half of it is tried. `newton.follow` does the same numerically, by other tests, and takes
-the steps that are not solved here. Maths: docs/maths/midpoint.md, "Which root is the step".
+Continuation is used for steps whose root the chord iteration does not certify. The solution of a step is the
+root on the branch that begins, at length 0, with the velocities of the state. The continuation follows this
+branch: it solves the step for increasing fractions of its length, and extrapolates the last roots to the
+guess of the next root. A fraction is accepted only if the iteration that solves it certifies its root;
+otherwise half of the increase is tried. The function `newton.follow` does the same numerically, with other
+tests, and solves the steps that are not solved here. Maths: docs/maths/midpoint.md, "Which root is the step".
 """
 
 from __future__ import annotations
@@ -60,24 +61,24 @@ def with_continuation(
     If this test fails, the function increases the step length from 0 to dt: `begin` computes the velocities
     at length 0, and `solve` computes the root at each fraction of the length.
 
-    If the branch cannot be followed to its end, the error is 2 minus the share reached, and the next state is
-    the mean velocities there, padded with NaN (`left_by` reads both).
+    If the branch cannot be followed to its end, the error is 2 minus the largest fraction that was reached.
+    The next state is then the mean velocity at this fraction, padded with NaN (`left_by` reads both).
 
     Parameters
     ----------
     kernel : ca.Function
-        The step in one iteration; its error is infinite where its root is not certified.
+        Function that solves the whole step at once; its error is infinite if its root is not certified.
     begin : context -> (w, change), each (nd,)
-        Velocities at length 0, and a guess of the mean velocity over the whole step minus these.
+        Velocities w at length 0, and a guess of the mean velocity over the whole step minus w.
     solve : context, guess of w, the last root's displacements (nd,), share -> Root
-        The root at a share of the length. Its error is infinite unless the contraction of the corrections,
-        the signs of pivots and the angles from the last root certify it.
+        Root at the fraction `share` of the length. Its error is infinite unless the contraction of the
+        corrections, the signs of pivots and the angles from the last root certify it.
     turning : (nd,)
         Mask of the variables that are angles.
     tolerance : float
         Error up to which a step is solved.
     shortest : float
-        Growth of the share, relative to the share reached, below which the branch counts as ended.
+        Smallest relative increase of the fraction; if only smaller increases succeed, the branch has ended.
     """
     args = Context(*kernel.mx_in())
     continued = _continued(kernel, begin, solve, turning, tolerance, shortest)
@@ -108,8 +109,8 @@ def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Functio
     grow, relatively, by `shortest`. The returned function has the arguments of `kernel`, which solves a step
     directly.
 
-    It is a loop over z = (w, w before, share, share before, stride), with the mean velocity w and the share
-    of the length.
+    The function is a loop over z = (w, w before, share, share before, stride): the mean velocities at the
+    last two roots, their fractions of the step length, and the next increase of the fraction.
     """
     args = Context(*kernel.mx_in())
     nd, at = len(turning), [i for i, turns in enumerate(turning) if turns]

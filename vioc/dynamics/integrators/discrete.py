@@ -69,13 +69,11 @@ class DiscreteRule(ChordRule):
     @cached_property
     def slots(self) -> ca.Function:
         """CasADi function that computes two derivatives of a user's discrete Lagrangian.
-        One is the derivative with respect to the configuration at the start of a step, plus the impulse of
-        the forces at the start. The other is the derivative with respect to the configuration at the end,
-        plus the impulse of the forces at the end.
-
         Its arguments and results are (q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, and the
-        derivative of the first by q1, all of the dynamic variables. D1 and D2 are derivatives by the start q0
-        and the end q1, F- and F+ are the impulses of forces there.
+        derivative of the first result with respect to q1, all of the dynamic variables. q0 and q1 are the
+        configurations at the start and the end of a step. D1 and D2 are derivatives of the discrete
+        Lagrangian L_d with respect to q0 and q1; F- and F+ are the impulses of forces at the start and the
+        end.
         """
         f = self.f
         lag, nq, nd = f.lagrangian, f.nq, f.nd

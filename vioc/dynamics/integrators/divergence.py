@@ -1,8 +1,9 @@
 """Detection of diverged rollouts by their energy balance.
 
-With the energy E, the work W of all generalized forces and the potential V along a run, conservation makes
-E_0 + W - V the kinetic energy. A variational integrator at a sensible step keeps E - E_0 - W in a small
-band. A run has diverged if that band is wider than the largest kinetic energy that the balance explains.
+Let E be the energy along a run, E_0 its initial value, W the work of all generalized forces, and V the
+potential energy. By conservation of energy, the kinetic energy is E_0 + W - V. A variational integrator with
+a suitable step length keeps E - E_0 - W in a narrow band. A run has diverged if this band is wider than the
+largest kinetic energy that the balance explains.
 """
 
 from __future__ import annotations
@@ -29,9 +30,8 @@ def closed(f: MechanicalMap) -> bool:
 
 def grows(f: MechanicalMap, run: Trajectory) -> bool:
     """Return whether velocities are much larger in the second half of a run.
-    They are compared with the velocities in the first half of the run.
-
-    The test uses mean velocities and a typical mass matrix, so it builds no function.
+    They are compared with the velocities in the first half of the run. The test uses the mean velocities of
+    the steps and a typical mass matrix, so that no CasADi function has to be built.
     """
     with np.errstate(all="ignore"):
         v = np.diff(run.x[:, : f.nd], axis=0) / run.step_lengths[:, None]

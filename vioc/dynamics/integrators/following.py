@@ -1,12 +1,14 @@
-"""Inverse dynamics: inputs whose discrete motion passes through given configurations.
+"""Inverse dynamics: inputs for a discrete motion through given configurations.
 
-docs/maths/arms.md, (9) to (11). With b_k = D1 L_d + F- and m_k = D2 L_d + F+ at zero input, and B-, B+ the
-derivatives of F-, F+ by the input, the motion passes sample q_k if
+Let b_k = D1 L_d + F- and m_k = D2 L_d + F+ at zero input, and let B-, B+ be the derivatives of the force
+impulses F-, F+ with respect to the input. The motion passes through sample q_k if (docs/maths/arms.md, (9) to
+(11))
 
     B-_k u_k + B+_{k-1} u_{k-1} - Dh(q_k)' lambda_k = -(m_{k-1} + b_k)
 
-Half of each force acts at either end of its step, so the motion determines only u_k + u_{k-1}, and u_0 is
-free. It follows from the momentum at the start, or minimizes the changes of the inputs.
+Half of each force acts at the start of its step and half at the end. The motion therefore determines only the
+sums u_k + u_{k-1}, and u_0 is free. It follows from the momentum at the start if that is given; otherwise it
+minimizes the changes of the inputs.
 """
 
 from __future__ import annotations
@@ -29,12 +31,9 @@ ENOUGH = 1e-8  # of the largest force: largest force that may be missing
 
 def equations(rule: VariationalRule) -> Evaluator:
     """Return an evaluator of the terms from which inverse dynamics computes inputs.
-    They are the terms of a step's momentum balance, their derivatives with respect to the input, and the
-    constraint Jacobian.
-
-    Arguments and results are (q_k, q_k+1, u, t, dt, parameters) -> b, B-, m, B+, Dh(q_k). The momentum
-    balance has the terms b at the start and m at the end of the step, with derivatives B- and B+ by the input
-    u.
+    Its arguments and results are (q_k, q_k+1, u, t, dt, parameters) -> b, B-, m, B+, Dh(q_k). The term
+    b = D1 L_d + F- belongs to the momentum balance at the start of the step, m = D2 L_d + F+ to that at its
+    end. B- and B+ are their derivatives with respect to the input u, and Dh is the constraint Jacobian.
     """
     f = rule.f
     sizes = f.nq, f.nq, len(f.system.inputs), 1, 1

@@ -136,11 +136,9 @@ class GalerkinVI(MechanicalMap):
     @shared
     def stage(self) -> ca.Function:
         """CasADi function that evaluates the mechanism at a quadrature point of a step.
-        It computes the momentum, the generalized forces and the constraint values there.
-
-        Its arguments and results are (q, v, u, t, parameters, lambda) -> L_v and f = L_q + F - Dh' lambda of
-        the dynamic variables, and h. L is the Lagrangian, with derivatives L_q and L_v; F are the forces and
-        h the constraints.
+        Its arguments and results are (q, v, u, t, parameters, lambda) -> momentum L_v, generalized forces
+        f = L_q + F - Dh' lambda, constraint values h, the first two of the dynamic variables. L is the
+        Lagrangian, with derivatives L_q and L_v; F are the forces, and Dh is the Jacobian of h.
         """
         lag, nd = self.lagrangian, self.nd
         lam, f = ca.SX.sym("lambda", self.nm), part(lag.L_q + lag.F, 0, nd)
@@ -151,11 +149,9 @@ class GalerkinVI(MechanicalMap):
     @shared
     def _masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
         """Three CasADi functions: factorization of the mass matrix M, and two solvers.
-        The first solver computes x from M x + Dh' y = a for given multipliers y, with the constraint Jacobian
-        Dh. The second computes the multipliers y for which x also satisfies Dh x = b.
-
-        (q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y, where some x
-        has M x + Dh' y = a and Dh x = b.
+        The first is (q, parameters) -> factors. The second is (factors, a, y) -> x = M^-1 (a - Dh' y), for
+        given multipliers y and the constraint Jacobian Dh. The third is (factors, a, b) -> y, the multipliers
+        with which the solution x of M x + Dh' y = a also satisfies Dh x = b.
         """
         lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
         entries = ca.vertcat(*lag.saddle.entries())
@@ -188,11 +184,13 @@ class GalerkinVI(MechanicalMap):
     @shared
     def _iterate(self) -> ca.Function:
         """CasADi function that computes one simplified Newton iteration for a step.
-        The unknowns of the iteration are the velocities and the multipliers at the stages.
+        Its arguments and results are (z, x, u, t, dt, parameters, factors) -> new z, (x_next, new z, lambda),
+        last correction. The unknowns z are the velocities V_1 to V_s and the multipliers lambda_1 to
+        lambda_s-1 at the stages. The momenta in x_next contain only the impulses of the multipliers in the
+        argument z. The third part of the second result, lambda, has these multipliers.
 
-        (z, x, u, t, dt, parameters, factors) -> z, (x_next, z, lambda), last correction. z is V_1 to V_s and
-        lambda_1 to lambda_s-1. x_next contains the impulses of the given lambda alone. The mass matrix and Dh
-        at one point approximate the derivatives of all stages (GA 6), (GA 12).
+        The mass matrix and the constraint Jacobian at one point of the step approximate the derivatives at
+        all stages (GA 6), (GA 12).
         """
         nd, nq, nf, nm, s = self.nd, self.nq, len(self.system.inputs), self.nm, self.stages
         rule = self.quadrature
@@ -260,10 +258,8 @@ class GalerkinVI(MechanicalMap):
     @shared
     def _robust_kernel(self) -> ca.Function | None:
         """Solver of steps by Newton's method, or None.
-        It is used for steps in which the simplified Newton iteration diverges.
-
-        The usual iteration is equation (GA 6). The solver is None for many unknowns: `_rescued` solves those
-        steps numerically.
+        It is used for steps in which the simplified Newton iteration (GA 6) diverges. The solver is None if a
+        step has many unknowns; the method `_rescued` then solves the step numerically.
         """
         iterate = by_newton(self._iterate)
         return None if iterate is None else self._from(repeated(iterate, self._converged, CONTRACTION))
@@ -272,8 +268,9 @@ class GalerkinVI(MechanicalMap):
         """Return a CasADi function that computes one step.
         The given function `solved` solves the equations of the stages of a step.
 
-        The function is (x, u, t, dt, parameters) -> x_next, impulse, error. The first guess extrapolates the
-        velocities with the acceleration at the step's start, and has the multipliers there.
+        The function is (x, u, t, dt, parameters) -> x_next, impulse, error. The initial guess extrapolates
+        the velocities with the acceleration at the step's start, and uses the multipliers at the start for
+        all stages.
         """
         nd, nq, nf, s, nm = self.nd, self.nq, len(self.system.inputs), self.stages, self.nm
         rule = self.quadrature

@@ -37,10 +37,13 @@ def source(
     ----------
     feedback : bool
         Whether the code has the arguments of a `KernelPrograms` with feedback.
-    motion, stage, factors, solve : casadi.Function
-        (x, u, t, dt, parameters) -> velocities and accelerations at the step's start;
-        (q, v, forces, t, parameters, none) -> L_v, f; (q, parameters) -> those of M;
-        (factors, b, none) -> M^-1 b.
+    motion : casadi.Function
+        (x, u, t, dt, parameters) -> velocities and accelerations at the step's start.
+    stage : casadi.Function
+        (q, v, forces, t, parameters, none) -> L_v, f. The argument `none` is empty, since there are no
+        multipliers.
+    factors, solve : casadi.Function
+        (q, parameters) -> factors of the mass matrix M; (factors, b, none) -> M^-1 b.
     **numbers
         CONVERGED, STALLED, MOST, CONTRACTION, FAR, SPACING.
     """

@@ -1,10 +1,11 @@
 """Exact first and second derivatives of Galerkin steps along whole trajectories.
 
-At each point of a step the functions o = (L_v, f, h, Dh v) of y = (Q, V, forces, parameters, lambda) are
-evaluated. y is linear in s = (x, u, parameters), the arguments of a step, and in the step's unknowns w. The
-equations and the results of a step are linear in o, w and s. CasADi differentiates o once and twice. All else
-are products of stacked matrices, and the second order uses the adjoint of the equations
-(docs/maths/galerkin.md).
+At each quadrature point of a step, momenta, forces, constraint values and constraint rates, o = (L_v, f, h,
+Dh v), are functions of y = (Q, V, forces, parameters, lambda). CasADi differentiates these functions once and
+twice. All other dependences are linear: y depends linearly on the arguments s = (x, u, parameters) of the
+step and on its unknowns w; the equations and the results of a step depend linearly on o, w and s. The
+derivatives of a step are therefore products of stacked matrices. The second derivatives use the adjoint of
+the equations (docs/maths/galerkin.md).
 """
 
 from __future__ import annotations
@@ -34,22 +35,20 @@ if TYPE_CHECKING:
 
 class Points(NamedTuple):
     """Momenta, forces and constraint values of N steps, with derivatives.
-    They are evaluated at the quadrature points of the steps. The derivatives are those with respect to the
-    unknowns of the step equations, and with respect to states, inputs and parameters.
-
-    The points are the stages, and with constraints also the end. The docstring of this module defines o, y, w
-    and s.
+    They are evaluated at P points of each step: the stages and, with constraints, also the end.
 
     Attributes
     ----------
     args : list of arrays (N P, ...)
         Arguments of the functions at each point.
     o : (N, P, no)
+        Values: momenta, forces, constraint values and constraint rates.
     o_y : (N, P, no, ny)
+        Derivatives of o with respect to its arguments y, such as configurations and velocities.
     o_w : (N, P, no, nw)
-        Derivatives by all unknowns.
+        Derivatives of o with respect to all unknowns w of the step equations.
     y_s : (N, P, ny, ns)
-        Derivatives at fixed unknowns.
+        Derivatives of y with respect to s = (state, input, parameters) at fixed unknowns.
     """
 
     args: list[np.ndarray]
@@ -219,11 +218,10 @@ class GalerkinDerivatives:
 
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
         """Return the gradient of a weighted sum of the residuals of N steps.
-        The steps have the lengths h (N,); the weights of their residuals are mu (N, nw). The residuals are
-        linear functions of the momenta, forces, constraint values and constraint rates at the quadrature
-        points. The gradient has the derivatives of the sum with respect to these quantities.
-
-        The method `left` computes the equations from the values o (N, P, no), whose weights are the result.
+        The steps have the lengths h (N,); the weights of their residuals are mu (N, nw). The method `left`
+        computes the residuals as linear functions of o (N, P, no): the momenta, forces, constraint values and
+        constraint rates at the quadrature points. The result (N, P, no) has the derivatives of the sum with
+        respect to o.
         """
         rule, s, nd, nm, n = self.f.quadrature, self.f.stages, self.f.nd, self.f.nm, len(mu)
         found = np.zeros((n, self.points, 2 * (nd + nm)))
@@ -253,14 +251,11 @@ class GalerkinDerivatives:
 
     def _chained(self, steps: Steps, theta: np.ndarray) -> tuple[Points, np.ndarray, np.ndarray, np.ndarray]:
         """Return values at the quadrature points of solved steps, and three derivatives.
-        The first is the Jacobian of the step equations with respect to their unknowns. The second has the
-        derivatives of the variables at the quadrature points with respect to state, input and parameters. The
-        third has the derivatives of the next state and the multipliers with respect to state, input and
-        parameters, by the implicit function theorem.
-
-        The results are the values at quadrature points, the Jacobian of the equations by the unknowns w (N,
-        nw, nw), the total derivative of the points' arguments y by the step's arguments s (N, P, ny, ns), and
-        that of the next state, then of the multipliers, by s (N, nx + nm, ns).
+        The first (N, nw, nw) is the Jacobian of the step equations with respect to their unknowns. The second
+        (N, P, ny, ns) has the total derivatives of the arguments y of the functions at the quadrature points
+        with respect to s = (state, input, parameters). The third (N, nx + nm, ns) has the derivatives of the
+        next state, then of the multipliers, with respect to s. The derivatives follow from the implicit
+        function theorem.
         """
         f, rule = self.f, self.f.quadrature
         n, s, nq, nd, nm, P = len(steps), f.stages, f.nq, f.nd, f.nm, self.points
@@ -309,7 +304,8 @@ class GalerkinDerivatives:
         They are the Hessians of Z . x_k+1 + zeta . multipliers for each step, with respect to state, input
         and parameters. Z and zeta are the covectors, one row for each step.
 
-        It is the Hessian of o, contracted with the adjoint's weights, along y_s (GA 9).
+        The Hessians of the functions at the quadrature points are weighted by the adjoint and multiplied from
+        both sides by the first derivatives of the functions' arguments (GA 9).
         """
         f, rule = self.f, self.f.quadrature
         n, s, nq, nd, P = len(steps), f.stages, f.nq, f.nd, self.points

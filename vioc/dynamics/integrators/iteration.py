@@ -12,14 +12,13 @@ NEWTON = 60  # largest number of unknowns of Newton's method in symbols
 
 def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.Function:
     """Return a CasADi function that repeats an iteration until it converges.
-    The function `iterate` computes one iteration and its error. The repetition stops when this error is at
-    most `tolerance`, or when rounding prevents a further decrease. The results include the last error. If the
-    ratio of two successive errors exceeded `contraction`, infinity replaces the last error.
+    The function `iterate` computes one iteration, (y, ...) -> (y, result, error). The returned function is
+    (y, ...) -> (result, last error). The repetition stops when the error is at most `tolerance`, or when
+    rounding prevents a further decrease. If the ratio of two successive errors exceeded `contraction`, except
+    by rounding, the root is not certified, and the returned error is infinite.
 
-    `iterate` is (y, ...) -> (y, result, error), the function (y, ...) -> (result, error). The error is
-    infinite where it once fell by less than the factor `contraction`, except by rounding: then the root is
-    not certified. The iterations are calls that are skipped, in groups, once it has converged. A root finder
-    of CasADi would factorize a matrix of ones at every iteration.
+    The iterations are nested calls in groups, which are skipped after convergence. A root finder of CasADi is
+    not used, because it would factorize a matrix of ones at every iteration.
     """
     args = [ca.MX.sym("a", iterate.numel_in(i)) for i in range(iterate.n_in())]
     names = ("error", "before", "worst")

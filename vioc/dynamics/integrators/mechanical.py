@@ -427,10 +427,9 @@ class MechanicalMap(KernelMap):
 
     def _force_rounding(self, dt: float) -> float:
         """Return the error of forces that rounding of configurations can cause.
-        It is M eps/dt^2, where M are typical masses, eps is the relative rounding error and dt is the step
-        length.
-
-        A step solves for velocities (q1 - q0)/dt.
+        A step computes velocities (q1 - q0)/dt. Rounding errors of the configurations therefore cause errors
+        of forces of the order M eps/dt^2, with the mass M of the mechanism, the relative rounding error eps
+        and the step length dt.
         """
         total = sum(float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass)
         return 100 * np.finfo(float).eps * total / dt**2

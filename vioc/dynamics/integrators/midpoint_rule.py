@@ -137,8 +137,8 @@ class MidpointRule(ChordRule):
         """Return an approximate solver of linear systems with a step's Newton matrix.
         The solver is faster than a factorization of the matrix.
 
-        Its matrix is -(M + dt^2 ...)/dt with the mass matrix M, the part of D2 D1 L_d that is not small with
-        dt; the terms of order dt^2 are those of springs and dampers.
+        It uses the matrix -(M + dt^2 ...)/dt instead. The mass matrix M is the part of D2 D1 L_d that
+        dominates for small dt. The terms of order dt^2 are those of springs and dampers.
         """
         f, lag, h = self.f, self.f.lagrangian, ca.SX.sym("dt")
         rest = -h * self.of_terms(h)

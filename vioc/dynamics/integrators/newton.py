@@ -1,9 +1,9 @@
 """Numerical solution of one step by continuation in the step length.
 
 The equations of a step have a branch of roots that begins, at length 0, with the velocities of the state. The
-step is the root on that branch (docs/maths/midpoint.md, "Which root is the step"). A kernel certifies the
-roots of nearly all steps by the contraction of its iteration. The other steps are solved here, with dense
-matrices, from any residual and its matrix.
+solution of the step is the root on that branch (docs/maths/midpoint.md, "Which root is the step"). In nearly
+all steps a kernel, a CasADi function, certifies its root by the contraction of its iteration. The other steps
+are solved here with dense matrices, for any equations that return a residual and its Jacobian.
 """
 
 from __future__ import annotations
@@ -81,26 +81,26 @@ class BranchRoot(NamedTuple):
 
 
 class BranchEquations(ABC):
-    """Equations of one step for every fraction of its length, which continuation follows.
-    The unknowns are rates w, such as velocities, and multipliers.
+    """Equations of one step that can be shortened to any fraction of its length.
+    Continuation follows their roots. The unknowns are rates w, such as velocities, and multipliers.
 
     Attributes
     ----------
     dt : float
         Length of the step, s.
     start : (n,)
-        w at length 0.
+        Value of w at length 0.
     weights : (n,)
         Factors with which corrections of w are compared: square roots of masses.
     size : (n,)
-        Displacement per unit of w over the whole step, relative to the size of the configuration.
+        Displacement over the whole step per unit of w, relative to the size of the configuration.
     turns : (n,)
-        Angle per unit of w over the whole step; 0 where w turns nothing.
+        Angle over the whole step per unit of w; 0 for components of w that turn nothing.
     charted : bool
         Whether three of the angles are Euler angles of a free rotation, which have poles.
     contact : bool
-        Whether impulses of contact are among the forces. The determinant of the whole step is then compared
-        only with those of shares, not with that at length 0, where no contact acts.
+        Whether the forces include impulses of contact. If so, the determinant of the whole step is compared
+        only with those of shortened steps, and not with that at length 0, where no contact acts.
     """
 
     dt: float
@@ -188,16 +188,16 @@ def solve_step(
 
 def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | None = None) -> BranchRoot:
     """Follow the branch of roots of a step with growing length.
-    The branch starts at length 0, or at the root `begun`. The guess of each root is extrapolated from the
-    last two roots. The result is the last root found.
+    The branch starts at length 0, or at the root `begun`. The step is solved for increasing fractions of its
+    length. The guess of each root is extrapolated from the last two roots. The result is the last root found.
 
-    A share is accepted only if Newton's corrections contract so fast that no other root is near, and if the
-    matrix has changed so little since the last root that it is regular in between. The matrix is also
-    singular in between where constraints become dependent and the branch passes straight through that
-    position. Then the momentum balance alone must keep the sign of the mass matrix, and the branch must be
-    straight: the extrapolation and the derivative of the root by the share have errors of less than an eighth
-    of a change of w that is itself less than an eighth of w, or of less than 8^-3 of w. At a fold the branch
-    turns aside.
+    A root is accepted only if Newton's corrections contract so fast that no other root is near, and if the
+    Newton matrix has changed so little since the last root that it is regular in between. There is one
+    exception: the branch may pass straight through a position where constraints are dependent and the matrix
+    is singular. Then the determinant of the momentum balance alone must keep the sign of the mass matrix's,
+    and the branch must be straight. It is straight if w changes by less than an eighth of w, and if the
+    errors of the extrapolation and of the derivative of the root are less than an eighth of this change or
+    less than 8^-3 of w. At a fold, in contrast, the branch turns aside.
     """
     last, before = BranchRoot(equations.start, np.zeros(0), np.inf, 0.0), None
     stride, spent, infinite, near_pole = 1.0, 0, False, False
@@ -256,10 +256,10 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
 
 def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: np.ndarray | None) -> bool:
     """Return whether the branch of roots turns away from a straight line.
-    The line goes through the last two roots, `last` and `at`.
-
-    Another branch that crosses near a singular position also has roots near that line, but another direction.
-    The direction is the derivative of the root by the share, from the matrix at the root `at`.
+    The line goes through the last two roots, `last` and `at`. Another branch that crosses near a singular
+    position also has roots near this line, but another direction. The direction of the branch is the
+    derivative of the root with respect to the fraction of the step length; it is computed with the Newton
+    `matrix` at the root `at`. If this matrix is None, the result is True.
     """
     if matrix is None:
         return True
@@ -294,9 +294,9 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
     find a root for a slightly longer step. The argument `stride` is the smallest increase that it tried, as a
     fraction of the step length.
 
-    Roots further along the branch then have smaller shares. The next root is sought in a plane across the
-    branch, where the matrix with the share as an unknown is regular at a fold. Past the fold the determinant
-    has the other sign. `stride` is the smallest share that was tried beyond the last root without success.
+    Beyond a fold, roots further along the branch belong to shorter steps, and the determinant has the other
+    sign. The function seeks the next root in a plane across the branch. The fraction of the step length is an
+    additional unknown, with which the Newton matrix is regular at a fold.
     """
     if not last.share > 0:
         return False  # at length 0 there are velocities, but no root yet
@@ -341,8 +341,9 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
 def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
     """Return whether all matrices on the line from one matrix to another are regular.
 
-    The test is the spectral radius of the relative change, which does not depend on units. If it is below 1,
-    all matrices on the straight line between are regular; beyond one fold, or two, it is not.
+    The test uses the spectral radius of the relative change from `before` to `after`, which does not depend
+    on units. If the radius is below 1, all matrices on the straight line are regular. If there is a fold
+    between the two matrices, or two folds, the radius is not below 1.
     """
     values = np.linalg.eigvals(np.linalg.solve(before, after))
     return bool((np.abs(values - 1) <= CHANGE).all())
@@ -350,10 +351,12 @@ def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
 
 def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoot, last: BranchRoot) -> bool:
     """Return whether Euler angles are far from singular between two roots.
-    The roots `last` and `at` are neighbours on the branch of roots of a step.
+    The roots `last` and `at` are neighbours on the branch of roots of a step; `matrix` is the Newton matrix
+    at `at`.
 
-    Matrices on both sides of a pole are alike (`chord.near_pole`). Where constraints hold a body, the
-    momentum balance alone shows no pole.
+    Matrices on both sides of a singular position (pole) are alike (`chord.near_pole`). With constraints there
+    is no test and the result is True, because the momentum balance alone shows no pole of a body that
+    constraints hold.
     """
     n = len(at.w)
     if not equations.charted or len(matrix) > n:
@@ -386,7 +389,8 @@ def newton(
     The iteration starts from the rates w, for the fraction `share` of the step, and ends if its corrections
     do not contract. The results are the root, the Newton matrix there, and the number of evaluations.
 
-    The matrix is None where no root was found, and the error infinite where corrections do not contract.
+    If no root was found, the matrix is None, and the error of the root is infinite, or NaN if the equations
+    were not finite.
     """
     n, lam, last = len(w), np.zeros(0), np.inf
     for count in range(1, CORRECTIONS + 1):

@@ -31,13 +31,11 @@ FAR = 1.0  # rad: sines and cosines of an angle have the Lipschitz constant 1
 
 def motion(f: MechanicalMap) -> ca.Function:
     """Return the CasADi function that computes the motion at the start of a step.
-    The results are the velocities and accelerations of the dynamic variables, and the multipliers of the
-    constraints.
-
-    The function is (x, u, t, dt, parameters) -> velocities, accelerations (nd,), multipliers (nm,). Kinematic
-    variables move at their mean rate over the step. Velocities and accelerations fulfil the constraints,
-    whose forces on the dynamic variables are -Dh' times the multipliers. Recursions over the tree invert the
-    mass matrix in O(n). The function is built once for a map and its copies.
+    The function is (x, u, t, dt, parameters) -> velocities (nd,) and accelerations (nd,) of the dynamic
+    variables, multipliers (nm,) of the constraints. Kinematic variables move at their mean rate over the
+    step. Velocities and accelerations fulfil the constraints, whose forces on the dynamic variables are -Dh'
+    times the multipliers, with the constraint Jacobian Dh. Recursions over the tree invert the mass matrix in
+    O(n). The function is built once for a map and its copies.
     """
     if "motion" not in f.built:
         f.built["motion"] = _motion(f)
@@ -79,8 +77,9 @@ def far(reach: Any, turning: Iterable[bool]) -> Any:
     The argument `reach` has upper bounds of the displacements of the variables in the step; `turning` is the
     mask of those variables that are angles.
 
-    Sines and cosines of angles, and so the step's matrix, change by no more than the angle along the way. If
-    that is less than a sixth of a turn, tests at the guess hold all the way to it.
+    The sines and cosines of angles, and so the step's Newton matrix, change by no more than the angles do. If
+    no angle turns by a sixth of a turn, tests of the matrix at the guess are valid on the whole path to the
+    guess.
     """
     at = [i for i, turns in enumerate(turning) if turns]
     if not at:
@@ -92,8 +91,9 @@ def bending_variables(lag: Lagrangian) -> np.ndarray:
     """Return a mask (nd,) of the variables with nonlinear terms.
     These are the dynamic variables on which the momenta, forces or constraints depend nonlinearly.
 
-    Second differences at random states and parameters detect them. The angle of a wheel about its axis of
-    symmetry is none of them, nor the heading of a vehicle on a plane, nor an angle with a spring alone.
+    They are detected by second differences at random states and parameters. Examples of variables without
+    nonlinear terms are the angle of a wheel about its axis of symmetry, the heading of a vehicle on a plane,
+    and an angle on which only a spring acts.
     """
     g, nd, n = lag.graph, lag.nd, 3 * lag.nd
     terms = ca.densify(ca.vertcat(lag.L_v, lag.L_q + lag.F, lag.h))
@@ -132,11 +132,12 @@ def predicted(f: MechanicalMap) -> ca.Function:
 def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
     """Return a CasADi function that guesses the configuration at the end of a step.
     It is used for systems that may have stiff springs. The guess extrapolates the motion by the velocities
-    and, unless springs are stiff, by the accelerations at the start.
+    and, unless springs are stiff, by the accelerations at the start. The arguments and results are those of
+    `predicted`.
 
-    `far` also tests the roots of these steps. If accelerations move an angle farther than velocities do, by
-    more than `STIFF`, springs are stiff for the step: the guess omits the accelerations, and the step's
-    matrix, which contains the springs, corrects it.
+    Springs are stiff for a step if accelerations move an angle farther than velocities do, by more than
+    `STIFF`. The guess then omits the accelerations, and the step's Newton matrix, which contains the springs,
+    corrects it. The solver also tests the roots of these steps by the function `far`.
     """
     args = x, _, _, dt, _ = motion(f).sx_in()
     v, a, _ = motion(f)(*args)

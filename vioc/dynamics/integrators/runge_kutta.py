@@ -104,8 +104,8 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         The rates of prescribed variables are constant. The arguments and results are (q, v, u, t, parameters)
         -> accelerations (nd,), multipliers lambda_c of the constraints, norm of the residual.
 
-        The residual is that of the solved equations, which is not small if their matrix is singular. Times
-        dt^2 it is an error of q, as in `_defect`.
+        The residual is that of the linear equations after their solution, which is not small if their matrix
+        is singular. The residual times dt^2 estimates an error of q, as in `_defect`.
         """
         lag, c, nd = self.lagrangian, self.continuous, self.nd
         still = ca.SX.zeros(self.nq)
@@ -128,8 +128,8 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     def _row_scale(self) -> ca.SX:
         """Scales by which the residuals of a stage's equations are divided.
 
-        A scale is the change of the residual, times dt^2, due to a unit error of q. Errors of q are relative
-        to its natural size + |q|.
+        A scale, divided by dt^2, is the change of the residual due to a unit error of q. Errors of q are
+        relative to its natural size + |q|.
         """
         lag, nd = self.lagrangian, self.nd
         size = ca.DM(lag.natural_sizes) + ca.fabs(lag.graph.q_vector)
@@ -170,10 +170,11 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     @shared
     def _implicit_stage(self) -> ca.Function:
         """CasADi function that solves an implicit stage by Newton's method.
-
-        (seed, q, v, u, t, parameters, alpha, beta, scale) -> scale (a, lambda_c). It solves the stage's
-        equations at q + alpha a, v + beta a. With scale = dt^2 the unknowns have the size of configurations,
-        and the last correction, below 1e-9, squares to rounding.
+        Its arguments and results are (seed, q, v, u, t, parameters, alpha, beta, scale) ->
+        scale (a, lambda_c). The accelerations a and multipliers lambda_c solve the stage's equations at
+        q + alpha a, v + beta a. The unknowns are multiplied by `scale`, and `seed` is their initial guess.
+        With scale = dt^2 they have the size of configurations. Newton's method converges quadratically: after
+        a last correction below 1e-9 only rounding errors remain.
         """
         rows, a, multipliers = self.stage_rows
         g, nd = self.lagrangian.graph, self.nd
@@ -192,9 +193,10 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     @shared
     def full_step(self) -> ca.Function:
         """CasADi function that computes one step, with the velocity jump and all stages.
-
-        (x, u, t, dt, parameters) -> x_next, multipliers, error, jump, stages. The last two are (jump of v_d,
-        impulse) (nd + nm,), and (a_i, lambda_i) of every stage as the columns of (nd + nm, stages).
+        Its arguments and results are (x, u, t, dt, parameters) -> x_next, multipliers, error, jump, stages.
+        `jump` (nd + nm,) has the jump of v_d at the start of the step and the impulse of the constraints.
+        `stages` (nd + nm, stages) has the accelerations and multipliers (a_i, lambda_i) of every stage as
+        columns.
         """
         tab, nq, nd, nk, nm = self.tableau, self.nq, self.nd, self.nk, self.nm
         nf = len(self.system.inputs)

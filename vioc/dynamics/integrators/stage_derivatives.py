@@ -153,9 +153,11 @@ class StageDerivatives:
         They are the Hessians of z . x_next + zeta . multipliers for each step, where z and zeta are rows of
         the arrays Z and `zeta` of covectors.
 
-        No third-order tensor is formed. The stages are visited from the last to the first: z, zeta and later
-        stages weight w_i by omega_i. The adjoint S_i' eta_i = -omega_i then adds (y, w)_s' D^2(eta_i . R_i)
-        (y, w)_s.
+        No third-order tensor is formed. The stages are visited from the last to the first. The covectors z,
+        zeta and the later stages determine a weight omega_i of the solution w_i of stage i. The adjoint eta_i
+        solves S_i' eta_i = -omega_i, and the stage adds (y, w)_s' D^2(eta_i . R_i) (y, w)_s to the result,
+        with the derivatives (y, w)_s of its arguments and solution with respect to state, input and
+        parameters.
         """
         f, tab = self.f, self.f.tableau
         nq, nd, nx = f.nq, f.nd, f.nx

@@ -4,9 +4,10 @@ They are computed along whole trajectories at once. With y = (q_k, q_k+1, u, par
 
     r(y) + p_k = 0,    h(q_k+1) = 0,    p_k+1 = P(y)
 
-and the derivatives follow from the implicit function theorem ([S] (10)-(32)). If the functions are O(n), one
-directional derivative is too, so a Jacobian costs O(n^2), and so does a Hessian of z . P + mu . r + nu . h.
-They are written out or, for long trees, evaluated one column at a time. No n x n x n tensor is formed. Maths:
+and the derivatives follow from the implicit function theorem ([S] (10)-(32)). Second derivatives are those of
+z . P + mu . r + nu . h, with the covectors z and the adjoint (mu, nu). If r, h and P take time O(n), one
+directional derivative takes time O(n), and a Jacobian or a Hessian takes time O(n^2). Jacobians and Hessians
+are written out or, for long trees, evaluated one column at a time. No n x n x n tensor is formed. Maths:
 docs/maths/linear_time.md.
 """
 

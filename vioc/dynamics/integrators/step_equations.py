@@ -82,11 +82,9 @@ class BlockEvaluator:
     @cached_property
     def along_branch(self) -> Evaluator:
         """Evaluator of the equations of a shortened step.
-        The results are the residual and the transposed Jacobian of the equations. The argument `share` is the
-        fraction to which the step length is shortened.
-
-        Outputs are those of `Linearized`. Arguments are (x, u, t, dt, parameters, h(q_k), w, share), with the
-        mean velocity w over the share.
+        The arguments are (x, u, t, dt, parameters, h(q_k), w, share): `share` is the fraction to which the
+        step length dt is shortened, and w the mean velocity over the shortened step. The results are the
+        residual and the transposed Jacobian of the equations, those of `Linearized`.
         """
         f = self.f
         nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
@@ -112,10 +110,12 @@ class StepEquations(BranchEquations):
     """Equations of one variational step, for continuation in the step length.
     The unknown is the mean velocity w = (q_k+1 - q_k) / dt.
 
-    If the step is shortened to a share of its length, prescribed variables move by the same share, and a
-    violation of the constraints at the start decreases by the same share: h(q_k+1) = (1 - share) h(q_k).
+    If the step is shortened to the fraction `share` of its length, prescribed variables move by this fraction
+    of their way, and a violation of the constraints at the start decreases by this fraction:
+    h(q_k+1) = (1 - share) h(q_k).
 
-    `advice` returns a remedy for a step that ends near a configuration with dependent constraints.
+    The function `advice` returns a remedy for a step that ends near a configuration with dependent
+    constraints.
     """
 
     def __init__(

@@ -260,9 +260,8 @@ class StructuredLinearization:
 
     def contract(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of all steps, contracted with covectors.
-        Z has the covectors of the next states, and zeta those of the multipliers, one row for each step.
-
-        The covectors are Z (N, nx) of the next states and zeta (N, nm) of the multipliers.
+        Z (N, nx) has the covectors of the next states, and zeta (N, nm) those of the multipliers, one row for
+        each step.
         """
 
         kept, pieces = self._kept, self._pieces(len(steps), self._size)

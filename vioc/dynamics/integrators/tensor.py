@@ -1,8 +1,9 @@
-"""Full second derivatives of midpoint steps: the Hessian of every next state and multiplier.
+"""Full second derivatives of midpoint steps: the Hessian of every result.
 
-See [S] (16)-(27), (31), (32). The Hessian of an output is a sum of the Hessians of the equations r, h and of
-p_k+1 along the first derivatives. These are computed once for each equation, and one product with the inverse
-of the first derivatives combines them to the Hessians of all outputs. Maths: docs/maths/linearization.md.
+The results are the components of the next state and the multipliers. See [S] (16)-(27), (31), (32). The
+Hessian of a result is a sum of the Hessians of the step's equations r, h and of p_k+1, multiplied from both
+sides by the first derivatives. These products are computed once for each equation. One product with the
+inverse of the Jacobian then combines them to the Hessians of all results. Maths: docs/maths/linearization.md.
 """
 
 from __future__ import annotations

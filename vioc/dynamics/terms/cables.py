@@ -46,7 +46,7 @@ class BendingSpring(Potential):
 
 
 class _Hinge(Component):
-    """Base class of springs and dampers for hinges with three rotations, about x, y and z in any order.
+    """Base class of springs and dampers for hinges with three rotations.
 
     The rotations are about x, y and z in any order. Each frame is the child of the previous one.
     """

@@ -25,10 +25,10 @@ STRAIGHT = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)  # a rotation by rows
 
 
 class RoundedSegment(NamedTuple):
-    """Sphere or capsule: all points within a radius of a point, or of a line segment.
+    """Sphere or capsule: all points within a radius of a point or of a segment.
 
-    The segment runs from center - half to center + half. Without `half` it is a ball. `place` selects one of
-    three spheres by which a capsule meets a box or a hull: 0, 1, 2.
+    The segment runs from center - half to center + half; `half` is None for a sphere. A capsule meets a box
+    or a hull by three spheres on its axis, of which `place` selects one: 0, 1, 2.
     """
 
     center: Vector
@@ -67,9 +67,9 @@ class Plane(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """Surface z = h(x, y) of a terrain, stored as a CasADi function that returns h and its slopes.
+    """Surface z = h(x, y) of a terrain; the free region is z >= h.
 
-    The function returns h and its two slopes; the free region is z >= h.
+    The CasADi function `height` of (x, y) returns h and its two slopes.
     """
 
     height: ca.Function
@@ -109,10 +109,8 @@ class Shape:
 
     def at(self, row: tuple, R: Matrix, p: Vector) -> Any:
         """Return the shape in world axes.
-        The tuple `row` has the numbers that define the shape in the axes of its body; R and p are the body's
-        rotation and position in the world.
-
-        The tuple is a result of `placed`.
+        The tuple `row`, a result of `placed`, has the numbers that define the shape in the axes of its body;
+        R and p are the body's rotation and position in the world.
         """
         raise NotImplementedError
 

@@ -43,7 +43,7 @@ class Dry(Inequality):
 class DryFriction(Dry):
     """Coulomb friction of a joint, whose largest friction force is `limit`.
 
-    While it slides, a force `limit` opposes its motion.
+    While the joint slides, a force `limit` opposes its motion.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ class DryFriction(Dry):
 
     Notes
     -----
-    The force is not smooth: a joint sticks (it creeps at smoothing x mass / (limit dt)
-    at most). Static and sliding friction are the same.
+    The force is not smooth: the joint sticks under smaller loads. It then creeps at most at the speed
+    smoothing x mass / (limit dt), with the step length dt. Static and sliding friction are the same.
     """
 
     keyword: ClassVar[str] = "DRY-FRICTION"

@@ -123,14 +123,14 @@ def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> 
 
 
 def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> Any:
-    """Return the position of one contact sphere on a capsule's axis, a coordinate in [-1, 1].
-    A capsule touches a face of a box or hull with three spheres. Spheres 0 and 1 are at the ends `low` and
-    `high` of that part of the axis which is above the face; sphere 2 is between them. The index `place`
-    selects one sphere.
+    """Return the position of one contact sphere on a capsule's axis, in [-1, 1].
+    A capsule touches a face of a box or hull with three spheres; the index `place` selects one of them.
+    Spheres 0 and 1 are at the ends `low` and `high` of that part of the axis which is above the face, or at
+    the ends of the axis if no part is above the face.
 
-    The first two are at the ends of the part of the segment above a face, the third is between them. If no
-    part is over a face, the ends are those of the segment. The third point is the middle of the two, or, if
-    the segment is tilted by more than SOFT, its nearest point.
+    Sphere 2 is in the middle of the other two if the axis is parallel to the face, and moves linearly with
+    `tilt`. It is at `nearest`, the point of the axis nearest to the body, if `tilt` is above SOFT or no part
+    is above the face.
     """
     some = low < high
     low, high = ca.if_else(some, low, -1.0), ca.if_else(some, high, 1.0)

@@ -14,9 +14,8 @@ from vioc.dynamics.description.numbers import Number
 
 class RateForce(Force):
     """Base class of forces that one method computes for all variables.
-    The method `by_rates` returns the generalized forces on all configuration variables as one column.
-
-    The power is f . v_vector.
+    The method `by_rates` returns the generalized forces f on all configuration variables as one column. Their
+    power is f . v_vector, with the column `v_vector` of the rates of these variables.
     """
 
     def by_rates(self, k: Any) -> ca.SX:

@@ -15,9 +15,9 @@ class RotorInertia(Kinetic):
     """Kinetic energy T = 1/2 a (dq/dt)^2 of a rotor behind a gear, with a = n^2 J.
     q is the joint variable, n the gear ratio and J the rotor's moment of inertia.
 
-    The rotor turns n times as fast as its joint. Its motion with the links before its joint is neglected
-    (its mass belongs to the link that carries it): terms of order n and lower of its inertia. In MJCF this
-    is ``armature``.
+    The rotor turns n times as fast as its joint. Its mass belongs to the link that carries it. Its rotation
+    together with the links before its joint is neglected; the neglected terms of its inertia are of order n
+    and lower. In MJCF this is ``armature``.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ class RotorInertia(Kinetic):
 
 
 def refuse_rotors(system: Any, integrator: str) -> None:
-    """Raise `ModelError` if an integrator cannot represent the system's rotors.
+    """Raise `ModelError` if the system has rotors that an integrator cannot model.
 
-    Such integrators sum over bodies only.
+    Such integrators sum the energies of bodies only.
     """
     if system.kinetic:
         raise ModelError(

@@ -23,10 +23,9 @@ Self = TypeVar("Self", bound="MapAround")
 
 
 class SpaceAround(StateSpace):
-    """State space of a map whose state is an inner map's state and further states.
-    The error between two values of a further state is their difference.
-
-    `n` is the number of inner states.
+    """State space of a map whose state is an inner map's state plus further states.
+    The first `n` components are the state of the inner map. The error between two values of a further state
+    is their difference.
     """
 
     def __init__(self, inner: StateSpace, n: int, own: tuple[str, ...]):
@@ -84,10 +83,9 @@ def inner_quantities(
 
 
 def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more: Any) -> Mechanism:
-    """Return a `Mechanism` object for a map f that contains an inner map.
-    Its properties, such as coordinates and strings, are those of the inner map's mechanism.
-
-    `more` are properties that replace them.
+    """Return the `Mechanism` properties of a map f that contains an inner map.
+    Most of these properties, such as coordinates and strings, are those of the inner map's mechanism. The
+    arguments `review` and `more` are properties that replace them.
     """
     inner = f.inner.mechanism
 
@@ -120,8 +118,8 @@ def unchanged(expression: ca.SX) -> ca.SX:
 class MapAround(OneStepMap):
     """Base class of maps whose state is an inner map's state plus additional states.
 
-    Subclasses define `_first` and `_second`. If they are made from the inner map and other arguments,
-    `_made_of` are these arguments.
+    Subclasses define `_first` and `_second`. If a subclass is made from the inner map and further arguments,
+    its attribute `_made_of` has these arguments.
     """
 
     inner: OneStepMap

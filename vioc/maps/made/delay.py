@@ -94,9 +94,8 @@ class DelayedMap(MapAround):
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         """Return an initial state with the given configurations and velocities.
-        Each pending command is the input u; an array u (n, nu) contains n different commands.
-
-        By default they are `rest_input`; see `join`. The first of several acts at the start.
+        The argument u has the pending commands: one input (nu,) for all, or an array (n, nu), whose first row
+        acts in the first step. By default they are `rest_input`; see `join`.
         """
         acting = u if np.ndim(u) < 2 else u[0]
         return self.join(self.inner.initial_state(q, v, acting, **named), u)

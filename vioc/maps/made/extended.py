@@ -114,10 +114,8 @@ class ExtendedMap(MapAround):
         self._made_of = self.steps, self.freed, self.kept, self.disturbances, self.biases
 
     def _read_disturbances(self, names: tuple[str, ...]) -> None:
-        """Set the matrices by which disturbances act on the inner map.
-        There is one matrix for disturbances of inputs, and one for disturbances of states.
-
-        They are `_to_inputs` (nu, nd) and `_to_states` (ndx, nd).
+        """Set two matrices by which disturbances act on the inner map.
+        The matrix `_to_inputs` (nu, nd) adds them to the inputs, and `_to_states` (ndx, nd) to the states.
         """
         f = self.inner
         known = tuple(dict.fromkeys((*f.input_names, *f.state_names)))

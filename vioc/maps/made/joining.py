@@ -132,7 +132,7 @@ def _one_behind_another(runs: Sequence[Trajectory], f: OneStepMap) -> Trajectory
 def _what(f: OneStepMap) -> Any:
     """Return data that identify a map except for its step length.
 
-    Maps of one trajectory share it.
+    Two maps with equal data are treated as one map in a joined trajectory.
     """
     return {k: v for k, v in f.identity().items() if k != "dt"}, f.parameters
 

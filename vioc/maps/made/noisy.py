@@ -24,31 +24,32 @@ from vioc.runs.trajectory import Trajectory
 
 
 class NoisyMap(MapAround):
-    """Map whose input is the process noise of an inner map, for moving-horizon estimation.
-    The inputs of the inner map are known.
+    """Map whose input w is the process noise of an inner map with known inputs.
 
-    It is (x, w) -> f(x, u_k + G_k w) + S_k w, or x + S_k w for samples without a step, with u_k, G_k, S_k
-    known.
+    The map is (x, w) -> f(x, u_k + G_k w) + S_k w with the inner map f. Its inputs u_k and the matrices G_k
+    and S_k are known. Samples without a step of the inner map have x + S_k w. The map serves for
+    moving-horizon estimation.
 
     Parameters
     ----------
     f : OneStepMap
-        Map whose errors are its states.
+        Inner map, whose errors must be its states.
     size : int
         Length m of w.
     known : tuple of arrays, optional
-        U (N, nu), G (N, nu, m), S (N, nx, m), and a mask (N,) of the samples with a step, for the steps 0 ..
-        N-1 of this map. Step k0 of the inner map is the first one that is taken. Default: one step without
+        U (N, nu), G (N, nu, m), S (N, nx, m), and a mask (N,), with a row for each of the steps 0 .. N-1 of
+        this map. The mask is True for steps that contain a step of the inner map. Default: one step without
         noise.
     k0 : int
+        Index that the inner map has at the first True entry of the mask.
     before : float, optional
         Length of the inner map's steps before k0, s; by default its own, also if those steps had another.
 
     Notes
     -----
     With w of unit covariance the noise of the input is G_k w and that of the state S_k w, with the
-    covariances G G' and S S'. They may be singular, since none is inverted. See docs/maths/feedback.md,
-    "Moving horizon".
+    covariances G G' and S S'. These may be singular, because they are not inverted. See
+    docs/maths/feedback.md, "Moving horizon".
     """
 
     _identified_by = (("inner", "inner"), ("size", "nu"))

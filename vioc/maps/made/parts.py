@@ -16,9 +16,10 @@ class Parts:
     Attributes
     ----------
     steps : Steps
-        All N m parts, those of one step together; `k` is their row.
+        All N m parts; the m parts of one step are adjacent, and their `k` is the index of this step.
     by_x, by_u : (m, nu, nx), (m, nu, nu)
-        Matrices of inputs: the input of part i is ``by_x[i] @ x_k + by_u[i] @ u_k``.
+        Matrices of inputs: the input of part i is ``by_x[i] @ x_k + by_u[i] @ u_k``, with the step's state
+        and input.
     shares : (m, nm)
         Weights of the parts' multipliers in the multipliers of the step.
     starts, sizes : (m,)
@@ -70,12 +71,10 @@ class Parts:
         return SecondOrder.of(own.reshape(-1, self.count, *own.shape[1:]).sum(axis=1), *lin.B.shape[1:])
 
     def _chain(self, lin: Linearization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return first derivatives of whole steps, computed from those of the parts by the chain rule.
-        The three results are the Jacobians of the next states, of the multipliers, and of the arguments of
-        each part. They are with respect to the arguments of the whole step.
-
-        They are those of ends (N, ndx, ns), of multipliers (N, nm, ns), and of the arguments of each
-        part (N m, ns, ns), all by s = (errors, inputs, parameters).
+        """Return first derivatives of whole steps, by the chain rule over their parts.
+        The three results are the Jacobians of the next states (N, ndx, ns), of the multipliers (N, nm, ns),
+        and of the arguments of each part (N m, ns, ns). They are with respect to the ns arguments of the
+        whole step: the state error, the inputs and the parameters.
         """
         ndx, nu = lin.B.shape[1:]
         x, u, p = columns(ndx, nu)

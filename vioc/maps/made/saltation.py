@@ -16,24 +16,22 @@ from vioc.maps.protocol import OneStepMap
 def saltated(
     f: OneStepMap, x: np.ndarray, A: np.ndarray, drift: np.ndarray, gaps: Sequence[str]
 ) -> np.ndarray:
-    """Return the Jacobian of the first step after an impact, with the saltation correction.
-    The correction accounts for the time of the impact, which depends on the state. A contains the Jacobians
-    of the last step before and the first step after the impact. `drift` contains the derivatives of the next
-    states of these two steps with respect to step length, and `gaps` are the names of the gaps that close.
-
-    The result replaces A[1].
+    """Return the corrected Jacobian of the first step after an impact.
+    This saltation correction accounts for the time of the impact, which depends on the state. The result
+    (ndx, ndx) replaces A[1].
 
     Parameters
     ----------
     f : OneStepMap
         Map that has the gaps as quantities of the state.
     x : (nx,)
-        State between the step before the event and the step after it.
+        State between the step before the impact and the step after it.
     A : (2, ndx, ndx)
-        Jacobians of the two steps.
+        Jacobians of the last step before and of the first step after the impact.
     drift : (2, ndx)
-        Derivatives of the ends of the two steps by their lengths.
+        Derivatives of the next states of these two steps with respect to their lengths.
     gaps : names
+        Gaps that close at the impact.
 
     Notes
     -----

@@ -100,11 +100,9 @@ class SwitchedMap(MapAround):
         return len(self.maps) - 1, k
 
     def _pieces(self, k0: int, n: int) -> Iterator[tuple[slice, int, bool]]:
-        """Yield ranges of successive steps that one map takes.
-        Each range comes with the index of the map, and with a flag that is True if the range begins after a
-        switch.
-
-        The steps are k0 ... k0 + n - 1.
+        """Yield ranges of the steps k0 ... k0 + n - 1, each of which one map takes.
+        Each range is a slice that counts from 0. It is followed by the index of its map, and by a flag that
+        is True if the range begins directly after a switch.
         """
         start = 0
         while start < n:
@@ -293,12 +291,11 @@ class SwitchedMap(MapAround):
 
     def _linearized(self, trajectory: Trajectory, closed: bool) -> Linearization:
         """Return the linearization of a motion, with the saltation correction at impacts.
-        With `closed`, the motion is periodic, and its first step is treated as the successor of its last
-        step.
-
-        It is `MapDerivatives.linearize_motion` (saltation). The first step after a switch that closes
-        contacts has the derivatives of a step whose start, and with it the end of the step before, is shifted
-        in time so that the gap is zero there.
+        It is `MapDerivatives.linearize_motion` (saltation): at a switch that closes contacts, the time of the
+        switch is the time at which the gap is zero, and so depends on the state. An error of the state
+        therefore shifts the end of the step before the switch and the start of the step after it; the
+        derivatives of the latter include this shift. With `closed`, the motion is periodic: its first step
+        follows its last step.
         """
         run = trajectory_of(trajectory)
         steps = Steps.along(run)
@@ -336,10 +333,9 @@ class SwitchedMap(MapAround):
 
     def _along(self, run: Trajectory, name: str) -> np.ndarray:
         """Return the values of a quantity along a trajectory.
-        The value in a step is computed by the map that takes this step.
-
-        At a switch it is that of the later map. For a map without the quantity, of a constraint of other
-        maps, it is theirs without impulses: the force is 0.
+        The value in a step is computed by the map that takes this step. At a switch, the later map is used.
+        If a map does not have the quantity, because it belongs to a constraint of other maps, the value is
+        computed by one of these with zero multipliers; a force is then 0.
         """
         if name in self.state_names or name.startswith("u."):
             return run.evaluate(self.quantity(name))
@@ -357,7 +353,8 @@ class SwitchedMap(MapAround):
     def parts_of(self, run: Trajectory) -> list[Trajectory]:
         """Split a trajectory into trajectories of the single maps that took its steps.
 
-        At a switch both runs have the state before the jump.
+        If the state jumps at a switch, the earlier part ends, and the later part begins, with the state
+        before the jump.
         """
         found = []
         for rows, i, _ in self._pieces(run.k0, len(run)):
@@ -378,9 +375,10 @@ class SwitchedMap(MapAround):
         return SwitchedMap(maps, self.steps_of, self.jumps, periodic=self.periodic)
 
     def resampled(self, run: Trajectory, lengths: np.ndarray) -> SwitchedMap:
-        """Return this map for other step lengths along a trajectory, with switches at the same times.
+        """Return this map for other step `lengths`, with switches at the same times.
 
-        Each map keeps its duration; ValueError if a switch lies within a step.
+        Each map keeps its duration in the trajectory `run`. ValueError is raised if a switch would lie within
+        a new step.
         """
         parts, ends = self.parts_of(run), run.t[0] + np.cumsum(lengths)
         counts, maps, before = [], [], 0

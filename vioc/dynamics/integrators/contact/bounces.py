@@ -175,8 +175,10 @@ class Bounces(ContactSteps):
     def _now(self, f: ContactVI, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the gaps of all contacts in states x, and the rates of the gaps.
 
-        The velocities are M^-1 p, with constraints their tangent part. The momentum of a body at rest on a
-        contact lacks half of the contact's impulse, so its gap seems to close; `_held` allows for that.
+        The rates are computed from the velocities M^-1 p or, with constraints, from the part of these
+        velocities that is tangent to the constraints. The momentum of a body at rest on a contact lacks half
+        of the contact's impulse in a step. Its gap therefore seems to close; the method `_held` allows for
+        that.
         """
         M, N = self.normals(np.ascontiguousarray(x[..., : f.nq]), f.theta)
         phi = self._gaps(np.ascontiguousarray(x[..., : f.nq]), f.theta)[0][..., 0]
@@ -215,13 +217,13 @@ class Bounces(ContactSteps):
         )
 
     def _held(self, f: ContactVI, X: np.ndarray, U: np.ndarray, t: float, h: float) -> np.ndarray:
-        """Return a mask of the contacts with restitution that are at rest at the start of each step.
+        """Return a mask of the contacts with restitution at rest when each step starts.
         The steps start in the states X, have the inputs U and the length h, and the first begins at time t.
 
-        The momentum of a body at rest contains half of the impulse of the forces in a step, which the contact
-        cancels, and lacks half of the contact's. The body then seems to close at half of the speed that the
-        forces add in the step. A closing speed up to `SHARE` of that added speed, plus `slow`, counts as
-        rest.
+        In a body at rest on a contact, the contact impulse cancels the impulse of the other forces. The
+        momentum contains half of the impulse of these forces in a step, but lacks half of the contact's. The
+        contact then seems to close at half of the speed that the forces add in the step. It counts as at rest
+        if its closing speed is at most the fraction `SHARE` of that added speed, plus `slow`.
         """
         gap, speed = self._now(f, X)
         held = self.bouncing & (gap <= CLOSED) & (speed <= f.slow)

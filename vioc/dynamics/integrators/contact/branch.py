@@ -1,11 +1,12 @@
-"""Certificate that a root of the equations of a step with contact is the physical solution.
+"""Certificate that a root of a step with contact is the physical solution.
 
-Such a root lies on the branch of the step, the roots that continue the state as the step length grows from 0.
-Impulses of constraints and contacts act at the start of a step. With given impulses the equations of the step
-have a branch of roots, as without contact. The root V is on the branch if the equations are nearly linear
-between the velocities after the impulses and V, by the theorem of Newton and Kantorovich. Otherwise the
-branch is followed from the velocities of the state, with impulses that grow with the step length. Maths:
-docs/maths/contact.md, "Which root is the step".
+The physical solution lies on the branch of the step: the roots that start at the present state and vary
+continuously as the step length grows from 0. Impulses of constraints and contacts act at the start of a step.
+If these impulses are given, the equations of the step have a branch of roots, as without contact. The root is
+a mean velocity V. By the theorem of Newton and Kantorovich it is on the branch if the equations are nearly
+linear between V and the velocities after the impulses. Otherwise the branch is followed from the velocities
+of the state, with impulses that grow with the step length. Maths: docs/maths/contact.md, "Which root is the
+step".
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
 
 
 def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any, theta: Any) -> Any:
-    """Return 0 if a root of the equations of a step with contact is certified, else infinity.
-    A certified root is proven to be the physical solution. The root V is the mean velocity of the step.
+    """Return 0 if a root of a step with contact is certified, else infinity.
+    A certified root is proven to be the physical solution. The root V is the mean velocity of the step, and
+    `balance` is the momentum balance without impulses at V.
 
-    `balance` is the momentum balance without impulses at V, v the velocity after the impulses, r the
-    difference between `balance` and its linearization at v, -D the derivative there, M the mass matrix and
-    d = V - v. The conditions are |M^-1 r| <= min(1, d.M^-1 D d / d.d) |d| / 4, and that v turns angles by at
-    most `FAR`. For linear equations r = 0.
+    The conditions are |M^-1 r| <= min(1, d.M^-1 D d / d.d) |d| / 4, and that v turns angles by at most `FAR`.
+    Here M is the mass matrix, v is the velocity after the impulses, d = V - v, -D is the derivative of the
+    momentum balance at v, and r is the difference between `balance` and its linearization at v. For linear
+    equations r = 0.
     """
     lag, nd, nq = f.lagrangian, f.nd, f.nq
     q0, p, rho = part(x, 0, nq), part(x, nq, nq + nd), part(u, len(f.system.inputs))

@@ -104,12 +104,12 @@ def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) ->
     """Eliminate a contact's variables y from the Newton system of a step.
     The result contains the terms that the contact then adds to the system. The argument `cone` has the
     contact's equations, w are its gap velocity and slip velocities, and mu is its friction coefficient. J is
-    the Jacobian of gap and slip at the start of the step, and H the gradient of the gap at its end. The
-    barrier parameter is `goal[0]`.
+    the Jacobian of gap and slip at the start of the step, and H the gradient of the gap at its end. `goal`
+    has the barrier parameter and the argument `lag` of `Cone.mismatch`.
 
-    The change of the contact impulse is c - S dw with dw = K dV, for the change dV of the mean velocity. K is
-    the Jacobian J of gap and slip with its first row replaced by H; without a gap K is J. Maths:
-    docs/maths/contact.md.
+    In a Newton step, the contact impulse changes by c - S dw. The change dw = K dV of the gap and slip
+    velocities follows from the change dV of the mean velocity. K is J with its first row replaced by H;
+    without a gap K is J. Maths: docs/maths/contact.md.
     """
     dw, still = ca.SX.sym("dw", w.numel()), ca.SX.zeros(w.numel())
     direction = cone.direction(y, w, dw, goal[0], mu, goal[1])
@@ -123,11 +123,12 @@ class Pieces:
     """CasADi functions that evaluate the equations of a step with contact.
     All solvers of such steps use these functions.
 
-    Outputs of some functions are inputs of others. Matrices are passed as columns of their nonzeros. `held`
-    returns what does not depend on V, `leave` the equations at V without the unknown impulses. `rest` adds
-    the impulses of lambda and y to the momentum balance (`left`) and returns the other residuals of the
-    cones. `work` returns the energies and the certificate by which a root is accepted. `off` is h as
-    displacements in natural units.
+    The unknowns are the mean velocity V, the constraint impulses lambda and the contact variables y. Outputs
+    of some functions are inputs of others. Matrices are passed as columns of their nonzero entries. `held`
+    computes the quantities that do not depend on V. `leave` computes the equations at V without the unknown
+    impulses; its output `off` has the constraint values h as displacements in natural units. `rest` adds the
+    impulses of lambda and y to the momentum balance, with the result `left`, and returns the other residuals
+    of the contact laws. `work` returns the energies and the certificate by which a root is accepted.
 
     Attributes
     ----------

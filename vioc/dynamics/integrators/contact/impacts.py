@@ -1,6 +1,7 @@
-"""Impact laws with restitution and friction that never increase the kinetic energy.
+"""Impact laws with restitution and friction that never add kinetic energy.
 
-With the momenta b before the impact and masks of the closed contacts,
+M is the mass matrix, N has the gradients of the gaps, and e the coefficients of restitution. With the momenta
+b before the impact and masks of the closed contacts,
 
     M v0 = b + P0         constraints, and closed contacts outside the impact, act
     M vc = M v0 + Pc      0 <= N vc perp gamma_c >= 0, friction by vc                        compression
@@ -10,8 +11,9 @@ With the momenta b before the impact and masks of the closed contacts,
     v+ = v0 + r (vc + s (ve - vc) - v0) with the largest s, then r <= 1 for which T(v+) <= T(v0)
 
 The velocity before the impact is v0, not M^-1 b, since b lacks half of the impulses P0 of constraints and of
-resting contacts (`Impact._stages`). M^-1 b still moves into those contacts; T(v0) does not contain the energy
-of that motion, so it is the bound. docs/maths/contact_gradients.md, "Restitution".
+resting contacts (`Impact._stages`). With the velocity M^-1 b, bodies still move into these contacts. The
+kinetic energy T(v0) does not contain the energy of that motion and is therefore the bound of T(v+).
+docs/maths/contact_gradients.md, "Restitution".
 """
 
 from __future__ import annotations
@@ -72,11 +74,13 @@ class ImpactPieces:
     An impact is computed in three stages: the motion just before the impact, the compression and the
     restitution. Sparse matrices are passed from one function to another as columns of their nonzero entries.
 
-    Unknowns are velocities V, impulses lambda of the constraints and variables y of the cones. Given are M,
-    J, Dh, mu, the momenta b, and for each contact an offset of its gap velocity and a preload: a given normal
-    impulse. `held` returns the matrices, which do not depend on V; `leave` the residual b - M V with the
-    preloads and the velocities of constraints and contacts; `fresh` the initial y. `rest` adds the impulses
-    of lambda and y to the balance (`left`) and returns the other residuals of the cones.
+    The unknowns are velocities V, impulses lambda of the constraints and contact variables y. Given are the
+    mass matrix M, the Jacobians J of contacts and Dh of constraints, the friction coefficients mu, the
+    momenta b, and for each contact an offset of its gap velocity and a preload, a given normal impulse.
+    `held` computes the matrices, which do not depend on V. `leave` computes the residual b - M V plus the
+    preloads, and the velocities of constraints and contacts. `fresh` computes the initial y. `rest` adds the
+    impulses of lambda and y to this residual, with the result `left`, and returns the other residuals of the
+    contact laws.
 
     Attributes
     ----------
@@ -329,18 +333,19 @@ class Impact:
         contacts: those without part in the impact (`others`), all (`closed`), those with restitution in this
         impact (`bouncing`), and those that keep each other closed (`tight`).
 
-        Each stage is an inelastic impact at the configuration q. It has an initial momentum, an offset of
-        each gap rate and a preload, a given normal impulse, of each contact:
+        Each stage is an inelastic impact at the configuration q. For each contact, it has an offset, which is
+        added to the gap rate, and a preload, which is a given normal impulse. The stages compute
 
         1. v0, the velocity before the impact, from the momentum b. Constraints and `others` act. This stage
-           is first because the momentum of a sample lacks half of their impulses: of a body at rest it
-           contains half of the weight's impulse in a step, and M^-1 b moves into the ground.
-        2. vc, after compression, from M v0. All closed contacts act.
-        3. ve, after restitution. By Newton's law it begins with M v0, and the offset is e min(N v0, 0). By
-           Poisson's law it begins with M vc, and the preload is e times the normal impulses of compression.
+           is necessary because b lacks half of their impulses in a step. If a body is at rest, b contains
+           half of the weight's impulse in a step, and the velocity M^-1 b points into the ground.
+        2. vc, the velocity after compression, from M v0. All closed contacts act.
+        3. ve, the velocity after restitution. By Newton's law it begins with M v0, with the offset
+           e min(N v0, 0). By Poisson's law it begins with M vc, with a preload of e times the normal impulses
+           of compression. N has the gap gradients, and e the coefficients of restitution.
 
-        In every stage the offset also contains `AWAY` for contacts that do not act, and for tight contacts a
-        play, the root of the smoothing.
+        In every stage, `AWAY` is added to the offsets of contacts that do not act. A play, the square root of
+        the smoothing, is added to the offsets of tight contacts.
         """
         M, N, e = self._numbers(q, theta)
         e, none, nd = e[..., 0] * bouncing, np.zeros_like(bouncing), self._f.nd

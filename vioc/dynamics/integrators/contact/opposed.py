@@ -12,13 +12,10 @@ LARGEST = 1e6  # largest velocity that counts as opening a contact at speed 1
 
 def openable(M: np.ndarray, N: np.ndarray, Dh: np.ndarray, closed: np.ndarray) -> np.ndarray:
     """Return a mask of the closed contacts that a feasible velocity can open.
-    A feasible velocity satisfies the constraints and does not decrease the gap of any closed contact. M is
-    the mass matrix, N has the gradients of the gaps of all contacts as rows, Dh is the constraint Jacobian,
-    and `closed` is the mask of the closed contacts.
-
-    Contact i of the n contacts can open if a velocity v has N_i v > 0, N v >= 0 for all closed contacts, and
-    Dh v = 0. Velocities are measured in the norm of the mass
-    matrix M, in which gradients are scaled to length one.
+    A velocity v is feasible if it satisfies the constraints, Dh v = 0, and does not decrease the gap of any
+    closed contact, N v >= 0. It opens contact i if N_i v > 0. N has the gradients of the gaps of all n
+    contacts as rows, Dh is the constraint Jacobian, and `closed` is the mask of the closed contacts.
+    Velocities are measured in the norm of the mass matrix M, in which gradients are scaled to length one.
     """
     root = np.linalg.cholesky(M)
     rows, held = (np.linalg.solve(root, J.T).T for J in (N[closed], Dh))

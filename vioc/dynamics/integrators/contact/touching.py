@@ -148,10 +148,8 @@ class Touches:
     def natural(self, constraints: int) -> NaturalUnits:
         """Return the units that make the residuals of a step dimensionless.
         The unit of coordinates, and of gaps and slips of contacts, is 1 rad or the characteristic length of
-        the mechanism. The values of constraints, whose number is the argument, have been made dimensionless
-        before, so that their unit is 1.
-
-        Constraint values have no unit, as `Pieces.leave` divides them by the lengths of their gradients.
+        the mechanism. The argument `constraints` is the number of constraints. Constraint values have the
+        unit 1, because `Pieces.leave` has divided them by the lengths of their gradients.
         """
         return NaturalUnits(self._length, self._sizes, np.concatenate([np.ones(constraints), self._units]))
 

@@ -2,7 +2,8 @@
 The attitudes follow curves of quaternions, which a quadrature rule with several points determines from the
 angular velocities.
 
-For one rotation, relative to the start of a step, with rates w_i and torques t_i at the points
+The curve of one rotation consists of quaternions s_i, not of unit length, at the quadrature points. With
+multipliers k_i, rates w_i and torques t_i at the points, it is, relative to the start of a step
 (docs/maths/groups.md),
 
     s_i = 1 + h sum_j a_ij s_j w_j / 2,    k_i = pi + h sum_j ab_ij (k_j w_j / 2 + s_j t_j / |s_j|^2),     (8)
@@ -73,9 +74,10 @@ class Curves:
         A rotation error is the rotation vector from a reference attitude, which is an argument of the
         function, to the attitude of the body at the same time. The momenta are angular momenta.
 
-        Arguments and results are (y, dt, attitudes (4 s + 4,)) -> rotation vectors and momenta (3, s + 1)
-        each, at the s points and at the end; y = (rotation vector at the start, pi, rates, torques), (6 + 6
-        s,). Rotation vectors are exact to second order, which derivatives at zero require.
+        The arguments are (y, dt, attitudes (4 s + 4,)). y (6 + 6 s,) contains the rotation vector and the
+        momentum pi at the start, then the angular velocities and the torques at the s points. Both results
+        have the shape (3, s + 1), with columns for the s points and the end. The rotation vectors are exact
+        to second order, so that their first and second derivatives at zero are exact.
         """
         s = self.rule.stages
         y, dt, given = ca.SX.sym("y", 6 + 6 * s), ca.SX.sym("dt"), ca.SX.sym("given", 4 * s + 4)
@@ -97,12 +99,9 @@ class Curves:
     @cached_property
     def slopes(self) -> ca.Function:
         """CasADi function that computes the Jacobians of the results of `errors`.
-        These results are the rotation errors and the angular momenta of a body along a step. The Jacobians
-        are derivatives with respect to the argument y of `errors`, which contains the rotation vector and
-        momentum at the start, the angular velocities and the torques.
-
-        Its arguments and results are (y, dt, attitudes) -> derivatives of rotation vectors and of momenta by
-        y, (3 s + 3, 6 + 6 s) each.
+        Its arguments and results are (y, dt, attitudes) -> derivatives of the rotation errors and of the
+        angular momenta along a step with respect to y, (3 s + 3, 6 + 6 s) each. The argument y of `errors`
+        contains the rotation vector and momentum at the start, the angular velocities and the torques.
         """
         y, dt, given = self.errors.sx_in()
         outputs = [ca.densify(ca.jacobian(ca.vec(o), y)) for o in self.errors(y, dt, given)]
@@ -111,13 +110,10 @@ class Curves:
     @cached_property
     def curvature(self) -> ca.Function:
         """CasADi function that computes a Hessian of weighted results of `errors`.
-        The results of `errors` are the rotation errors and the angular momenta of a body along a step; their
-        weighted sum is differentiated twice. The Hessian has the second derivatives with respect to the
-        argument y of `errors`, which contains the rotation vector and momentum at the start, the angular
-        velocities and the torques.
-
-        Its arguments and results are (y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y. The weights are
-        those of the rotation vectors, then of the momenta, of `errors`.
+        Its arguments and results are (y, dt, attitudes, weights (6 s + 6,)) -> Hessian with respect to y. The
+        weights are those of the rotation errors, then of the angular momenta, along a step. The argument y of
+        `errors` contains the rotation vector and momentum at the start, the angular velocities and the
+        torques.
         """
         y, dt, given = self.errors.sx_in()
         turns, momenta = self.errors(y, dt, given)

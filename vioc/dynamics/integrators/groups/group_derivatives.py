@@ -31,11 +31,11 @@ class GroupDerivatives:
     @cached_property
     def _implied(self) -> tuple[list[ca.SX], ca.SX, ca.SX, ca.SX]:
         """CasADi expression of the residual G of a step, and the symbols in it.
-        G has the shape (ndx + nm,). The first result is a list of the symbols of the step's arguments. Then
-        follow s = (displacement of the start state, inputs, parameters), y = (displacement of the end state,
-        multipliers), and G, where a displacement is a small change of a state.
-
-        Errors and multipliers y are relative to the arguments.
+        The first result is a list of the symbols of the step's arguments, which include the next state and
+        the multipliers. Then follow s = (displacement of the start state, inputs, parameters), y =
+        (displacement of the end state, change of the multipliers), and G (ndx + nm,). A displacement is a
+        small change of a state. The displacements and the change are relative to the states and multipliers
+        in the list.
         """
         f = self.f
         x, u, lam, theta, _ = f.symbols

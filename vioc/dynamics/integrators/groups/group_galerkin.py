@@ -1,8 +1,9 @@
 """Steps of order 4 and higher for mechanisms with rotations as unit quaternions.
 
-The unknowns are the rates V_i at the points of a step (docs/maths/groups.md, (7)-(11)). At the solution L_v
-at each point equals the momentum that follows from the curve and the forces along it. As in `GalerkinVI`,
-mass matrices approximate the derivatives, and constraints are enforced.
+The unknowns are the rates V_i of the configuration at the quadrature points of a step (docs/maths/groups.md,
+(7)-(11)). At the solution, the momentum L_v at each point equals the momentum that forces produce along the
+curve. As in `GalerkinVI`, mass matrices approximate the derivatives in the iteration, and constraints are
+enforced.
 """
 
 from __future__ import annotations
@@ -88,12 +89,13 @@ class GalerkinStep:
     @cached_property
     def _iterate(self) -> ca.Function:
         """CasADi function that computes one iteration of the solver of a step.
-        The unknowns of the iteration are the rates of the configuration and the multipliers at the stages of
-        the step.
+        Its arguments and results are (z, x, u, t, dt, parameters, factors) -> new z, (x_next, z), error. The
+        unknowns z are the rates V_1 to V_s of the configuration and the multipliers lambda_1 to lambda_s-1 at
+        the stages. The error is the correction of the increments of the configuration.
 
-        (z, x, u, t, dt, parameters, factors) -> new z, (x_next, z), error. z is V_1 to V_s and lambda_1 to
-        lambda_s-1; the error is the correction of increments. x_next belongs to the given z, so that its
-        conserved quantities do not depend on the error of z, and has the impulses of these multipliers only.
+        The next state x_next is computed from the argument z and not from the new z. Its conserved quantities
+        therefore do not depend on the error of z. It contains only the impulses of the multipliers in the
+        argument z.
         """
         f, space, rule, s = self.f, self.space, self.rule, self.rule.stages
         nr, nd, nq, nm = space.nr, space.nd, space.nq, f.nm

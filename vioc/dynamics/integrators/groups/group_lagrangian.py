@@ -1,8 +1,9 @@
 """Lagrangian of a mechanism whose rotations are elements of SO(3).
 
-It follows from an auxiliary mechanism, the twin, in which each rotation is a constant rotation by nine
-parameters, followed by three angles about x, y, z. At zero angles the rates of the angles are the body's
-angular velocity. Derivatives by rotations follow (docs/maths/groups.md, (6)).
+It is computed from an auxiliary mechanism, the twin. In the twin, each rotation is a constant rotation, whose
+nine matrix entries are parameters, followed by three angles about x, y, z. At zero angles the rates of the
+angles are the body's angular velocity. The derivatives with respect to rotations follow
+(docs/maths/groups.md, (6)).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class _Attitude(Pose):
 
 
 class GroupLagrangian:
-    """Lagrangian, forces and constraints of a mechanism whose configurations are in R^nr x SO(3)^nb.
+    """Lagrangian, forces and constraints of a mechanism on R^nr x SO(3)^nb.
 
     Parameters
     ----------
@@ -48,14 +49,14 @@ class GroupLagrangian:
     Attributes
     ----------
     lagrangian : Lagrangian
-        Lagrangian of the auxiliary mechanism, the twin.
+        Lagrangian of the auxiliary mechanism, in which three angles replace each rotation.
     place, place_of : list of int
-        Indices of (r, turns) among the variables of the twin, and the inverse permutation.
+        Indices of (r, rotations) among the variables of the auxiliary mechanism, and the inverse permutation.
 
     Notes
     -----
     Configurations are q = (r, quaternions), rates v = (rates of r, angular velocities in the body's axes).
-    Momenta and derivatives by turns have the order of v.
+    Momenta, and derivatives with respect to r and rotation vectors, have the order of v.
     """
 
     def __init__(
@@ -216,11 +217,9 @@ class GroupLagrangian:
     @cached_property
     def masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
         """Three CasADi functions: factorization of the mass matrix M, and two solvers.
-        The first solver computes x from M x + Dh' y = a for given multipliers y, with the constraint Jacobian
-        Dh. The second computes the multipliers y for which x also satisfies Dh x = b.
-
-        (q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y of the solution
-        (x, y) of M x + Dh' y = a, Dh x = b. Long trees use recursions over the tree.
+        The first is (q, parameters) -> factors. The second is (factors, a, y) -> x = M^-1 (a - Dh' y), for
+        given multipliers y and the constraint Jacobian Dh. The third is (factors, a, b) -> y of the solution
+        (x, y) of M x + Dh' y = a, Dh x = b. For long trees, the functions use recursions over the tree.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         nm = len(lag.constraint_names)

@@ -1,10 +1,12 @@
-"""Exact first and second derivatives of steps with several stages on SO(3)^n x R^m.
+"""Exact derivatives of steps with several stages on SO(3)^n x R^m.
 
-At each point, o = (L_v, f, h, Dh v) is evaluated as a function of y = (errors of the configuration, rates,
-inputs, parameters, multipliers). Along the curve of each rotation, turns and momenta (`Curves.errors`) are
-evaluated, which are the same for every mechanism. CasADi differentiates these functions once and twice; numpy
-combines the derivatives of many steps. The unknowns w are the rates V at the points, with constraints also
-the multipliers and the velocity at the end, of
+They are first and second derivatives. At each point of a step, momenta, forces, constraint values and
+constraint rates, o = (L_v, f, h, Dh v), are evaluated as functions of y = (errors of the configuration,
+rates, inputs, parameters, multipliers). For each rotation, rotation errors and momenta along its curve
+(`Curves.errors`) are evaluated; these functions are the same for every mechanism. CasADi differentiates all
+functions once and twice; numpy combines the derivatives of many steps. The unknowns w are the rates V at the
+points and, with constraints, the multipliers and the velocity at the end. With the momenta m that forces
+produce, the equations are
 
     g = (L_v - m(s, w, f), h, ...) = 0,    D_s w = -g_w^-1 g_s,                                           (11)
 
@@ -35,9 +37,9 @@ class Along(NamedTuple):
     """Values and derivatives of the equations of N steps, evaluated at given unknowns.
     The unknowns of a step with s stages are w = (V; lambda, v): the rates V of the configuration and the
     multipliers lambda at the stages, and the rates v at the end of the step. Without constraints, only V is
-    unknown.
-
-    There are P = s + 1 points with the end, and K evaluated points.
+    unknown. There are P = s + 1 points: the stages and the end. At K of these points (without constraints,
+    the stages only), o has the momenta, forces, constraint values and constraint rates as functions of y,
+    their arguments. In derivatives, s are the state, input and parameters.
 
     Attributes
     ----------
@@ -48,11 +50,11 @@ class Along(NamedTuple):
     left : (N, nw)
         Residual g.
     o_y : (N, K, no, ny)
-        Derivatives of o by y.
+        Derivatives of o with respect to y.
     y_w, y_s : (N, K, ny, nw), (N, K, ny, ns)
-        Derivatives of y by the unknowns, and by s at fixed unknowns.
+        Derivatives of y with respect to the unknowns, and with respect to s at fixed unknowns.
     m_w, m_f, m_s : (N, P, nd, nw), (N, P, nd, s nd), (N, P, nd, ns)
-        Derivatives of the required momenta at the points and at the end, by unknowns, f and s.
+        Derivatives of the required momenta, those that forces f produce, with respect to unknowns, f and s.
     e_w, e_s : (N, nd, nw), (N, nd, ns)
         Derivatives of the errors of the configuration at the end.
     """
@@ -243,13 +245,13 @@ class GroupStageDerivatives:
 
     def _equations(self, o: np.ndarray, m: np.ndarray) -> np.ndarray:
         """Return the residuals (N, nw, ...) of the equations of N steps.
-        These equations determine the rates and multipliers of the steps. The array o has the momenta, forces,
-        constraint values and constraint rates at the quadrature points. The array m has the momenta that
-        follow from the forces, at the quadrature points and at the end of the step.
+        The array o (N, K, no, ...) has the momenta, forces, constraint values and constraint rates at the
+        quadrature points. The array m (N, P, nd, ...) has the momenta that follow from the forces, at the
+        quadrature points and at the end of the step.
 
-        The shapes are o (N, K, no, ...) and m (N, P, nd, ...). The residuals are the differences of the
-        momenta at the stages; the constraint values h at all points except the first; the difference of the
-        momentum at the end, and the constraint rates Dh v there.
+        The residuals are, in this order: the differences of the momenta in o and m at the stages; the
+        constraint values h at all points except the first; the difference of the momenta at the end; and the
+        constraint rates Dh v at the end.
         """
         s, nd, nm, n = self.rule.stages, self.f.nd, self.f.nm, len(o)
         L_v, _, kept, along = np.split(o, np.cumsum([nd, nd, nm]), axis=2)
@@ -261,11 +263,9 @@ class GroupStageDerivatives:
     def _momenta_by(self, at: Along, by_y: np.ndarray, own: np.ndarray) -> np.ndarray:
         """Return the total derivatives (N, P, nd, n) of the momenta along N steps.
         The momenta are those that forces and torques produce at P points of a step: the quadrature points and
-        the end. They are differentiated with respect to n variables. The array `own` has their derivatives at
-        constant forces; `by_y` has the derivatives of the arguments y of the forces.
-
-        The result is the sum of `own` and of the derivatives through the forces f; `by_y` (N, K, ny, n) are
-        the derivatives of the points' arguments y.
+        the end. They are differentiated with respect to n variables. The result is the sum of `own`, the
+        derivatives at constant forces, and of the derivatives through the forces. The latter follow from
+        `by_y` (N, K, ny, n), the derivatives of the arguments y of the forces.
         """
         n, s, nd = len(own), self.rule.stages, self.f.nd
         return own + at.m_f @ (at.o_y[:, :s, nd : 2 * nd] @ by_y[:, :s]).reshape(n, 1, s * nd, -1)
@@ -290,11 +290,10 @@ class GroupStageDerivatives:
 
     def _chained(self, steps: Steps, theta: np.ndarray):
         """Return values and derivatives of the equations of solved steps.
-        The results include the derivatives of the unknown rates and multipliers, which follow from the
-        implicit function theorem.
-
-        They are the values, the Jacobians g_w of the equations and m_w of the required momenta by the
-        unknowns w, and the derivatives of w and of the points' arguments y by the step's arguments s.
+        The results are the values; the Jacobians g_w of the equations and m_w of the required momenta with
+        respect to the unknowns w, the rates and multipliers; and the derivatives of w and of the arguments y
+        at the points with respect to the step's arguments s. The derivatives of w follow from the implicit
+        function theorem.
         """
         at = self.solved(steps, theta)
         m_w, m_s = self._momenta_by(at, at.y_w, at.m_w), self._momenta_by(at, at.y_s, at.m_s)

@@ -50,8 +50,9 @@ class Middle(NamedTuple):
     """Momentum balance of a midpoint step, and the impulse of all forces in it.
     The shape is (nd,) for each. The impulses of constraints are not included.
 
-    `balance` is the momentum balance (3); `impulse` is the change of p over the step, for rotations in the
-    axes of the middle of the step.
+    The field `balance` is the momentum balance, equation (3) of docs/maths/groups.md. The field `impulse` is
+    the change of the momenta p over the step. Its components for rotations are in the axes of the body's
+    attitude in the middle of the step.
     """
 
     balance: ca.SX
@@ -163,12 +164,12 @@ class GroupStep:
     @cached_property
     def _chord(self) -> tuple[ca.Function, ca.Function]:
         """Two CasADi functions for the simplified Newton (chord) iteration of a step.
-        The first function factorizes the Newton matrix, the second computes one correction.
+        The first function factorizes the Newton matrix: (x, guess, ...) -> (initial y, factors, suspect).
+        `suspect` is infinite if the matrix is suspect, else 0. The second function computes one correction:
+        (z, x, ..., factors) -> (g, w, impulse, multipliers, error).
 
-        They are (x, guess, ...) -> (start y, factors, 0 or infinity if the matrix is suspect), and
-        (z, x, ..., factors) -> (g, w, impulse, multipliers, error). z is y and the memory of
-        `chord.contracting`; w = y (1 + |r_k|) for r and w = y for rotations; g is the correction of y with
-        opposite sign.
+        The unknowns z are y and the memory of `chord.contracting`. The increments w of the configuration are
+        y (1 + |r_k|) for the coordinates r, and y for rotations. g is the correction of y with opposite sign.
         """
         f, nd, nr, group = self.f, self.space.nd, self.space.nr, self.group
         x, u, t, dt, theta = context = self._context()

@@ -127,10 +127,8 @@ class Bodies:
 
     def derivatives(self, X: Sequence[Twist | None], h: Any) -> list[SpatialMatrix]:
         """Return the derivatives of the momenta of all links in a step.
-        They are derivatives with respect to small motions of the links' poses at the end of the step, and
-        zero for massless links.
-
-        Each is M_i = d mu_i / d eta_i, with the momentum mu_i and the motion eta_i.
+        They are M_i = d mu_i / d eta_i, with the momentum mu_i and a small motion eta_i of the link's pose at
+        the end of the step. They are zero for massless links.
         """
         return [
             NO_BLOCKS if x is None else _derivative(*_body(link), x, h)
@@ -237,9 +235,9 @@ def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wr
 @vec.inlined
 def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> SpatialMatrix:
     """Return the derivative of a body's momentum in a step.
-    It is the derivative with respect to a small motion of the body's pose at the end of the step.
-
-    It is M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X.
+    It is M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X, with a small motion
+    eta_i of the body's pose at the end of the step, its twist X in the step, its inertia G and the step
+    length h.
     """
     A, Q = se3.dlog_blocks(X)
     E, N = se3.dlog_blocks(X, -1.0)

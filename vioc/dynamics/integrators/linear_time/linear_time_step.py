@@ -1,11 +1,12 @@
 """Equations of a step of the linear-time variational integrator, and their solver.
 
 The unknown is q_k+1 of the dynamic variables; constraint impulses enter linearly and are eliminated. CasADi's
-Newton iteration receives the preconditioned residual g = K^-1 r, whose Jacobian is the identity, so that no
-n x n matrix is formed. If K is factored once, at q_k or at the initial guess, the iteration is RIQN or a
-chord iteration; if K is factored at every iterate, it is Newton's. g is the correction of q, so that the
-stopping test scales with the rounding error of the residual. The contraction of the corrections certifies the
-root. Maths: docs/maths/linear_time.md.
+Newton iteration receives the preconditioned residual g = K^-1 r, with the residual r and the Newton matrix K.
+The Jacobian of g is the identity, so that no n x n matrix is formed. If K is factored once, at q_k or at the
+initial guess, the iteration is RIQN (a quasi-Newton method of [L]) or a chord iteration; if K is factored at
+every iterate, it is Newton's. Since g is the correction of q, the stopping test scales with the rounding
+error of the residual. The contraction of the corrections certifies the root. Maths:
+docs/maths/linear_time.md.
 """
 
 from __future__ import annotations
@@ -231,12 +232,12 @@ class StepGraphs:
 
     def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
         """Return 0 if all pivots of a step's Newton matrix have the expected signs.
-        Otherwise, return infinity. The expected signs are those at very small step lengths. The argument
-        `saddle` is the factorized Newton matrix, and `J0` is the constraint Jacobian at the start of the
-        step.
+        Otherwise, return infinity. The argument `saddle` is the factorized Newton matrix, and `J0` is the
+        constraint Jacobian Dh(q_k) at the start of the step.
 
-        With other signs a determinant may have changed sign between length 0 and dt. For short steps K is
-        M(q_k)/dt, and Dh K^-1 Dh' is dt Dh M^-1 Dh'. `J0` is the constraint Jacobian Dh(q_k).
+        The expected signs are those at very small step lengths, where K, the negative derivative of the
+        momentum balance, is M(q_k)/dt, and Dh K^-1 Dh' is dt Dh M^-1 Dh' with the mass matrix M. If a sign
+        differs, a determinant may have changed sign at a length between 0 and dt.
         """
         K = saddle.D
         if isinstance(K, SparseLU):

@@ -1,12 +1,14 @@
-"""Equations of a step in maximal coordinates, which all solvers and derivatives use.
+"""Equations of a step in maximal coordinates, for all solvers and derivatives.
 
-The kernel, the dense solvers, the derivatives and the tape of the compiled core share them.
+The kernel, the dense solvers, the derivatives and the instruction tables of the compiled solver share them.
+V_k are the velocities during the step, nu_k those at its start, Z the poses, and h is the step length.
 
     M nu_k + h/2 F - G' lambda + J' impulses - p-(V_k) = 0,   g(Z_k+1) = 0             leaving: V_k, lambda
     p+(V_k) + h/2 F - G' mu + J' impulses - M nu_k+1 = 0,     h G(Z_k+1) nu_k+1 = 0    arriving: nu_k+1, mu
 
-J belongs to the contacts, whose impulses obey contact laws. The balance at the start of a step is called its
-departure, that at its end its arrival. Newton's system of either is
+The matrix J has the derivatives of the gaps and slips of contacts, whose impulses obey contact laws. In this
+package, the momentum balance at the start of a step is called its departure, and the balance at the end its
+arrival. Newton's system of either balance is
 
     [ D + J' S K  G' ] [ dV      ]   [ residual of the momenta + J' c ]
     [ H           0  ] [ dlambda ] = [ -g                             ]
@@ -38,14 +40,17 @@ class Held(NamedTuple):
     Attributes
     ----------
     Z : (12 n,)
+        Poses of the n bodies.
     poses : list of (12,)
         Parts of Z.
     G, J : lists of lists
-        G' (6, rows) by groups and bodies; derivatives of gap and slip (rows, 6) by contacts and bodies.
+        Transposed constraint Jacobians G' (6, rows), by groups and bodies; derivatives of gap and slip
+        (rows, 6), by contacts and bodies.
     data : list
         Data of the contacts.
     D, levels : lists
-        For an arrival: M of each body; (level, derivatives of the gap by body..) of each contact. Else empty.
+        For the balance at the end of a step: the mass matrix M of each body; (level, derivatives of the gap
+        by body..) of each contact, where the level is the closing speed of `geometry.opened`. Else empty.
     """
 
     Z: Any
@@ -58,7 +63,8 @@ class Held(NamedTuple):
 
 
 class BodyBalance(NamedTuple):
-    """Momentum balance and constraints at one end of a step, evaluated at the bodies' velocities.
+    """Momentum balance and constraints at the start or the end of a step.
+    They are evaluated at the velocities V of the bodies.
 
     Attributes
     ----------
@@ -66,17 +72,19 @@ class BodyBalance(NamedTuple):
     rest : list of (6,)
         Residual momenta of each body: given momentum minus that of V.
     D : list of (6, 6)
-        Derivatives of the momenta by V.
+        Derivatives of the momenta with respect to V.
     values : list of (rows,)
-        For a departure, g of each group at the end of the step; for an arrival, dt G V.
+        For the balance at the start: values g, at the end of the step, of each group of constraints. For the
+        balance at the end: dt G V, with the constraint Jacobian G.
     H : list of lists of (rows, 6)
-        Derivatives of `values` by V.
+        Derivatives of `values` with respect to V.
     slopes : list of (6, 6)
-        Derivatives of the forces' impulses by the twists, for each pair of `coupled`; empty for an arrival.
+        Derivatives of the forces' impulses with respect to the twists, for each pair of bodies in `coupled`;
+        empty for the balance at the end.
     gaps, K : lists
-        Gap velocity of each contact, and its derivatives by V, by body.
+        Gap velocity of each contact, and its derivatives with respect to V, by body.
     next : list of (12,)
-        For a departure: poses at the end of the step.
+        For the balance at the start: poses at the end of the step.
     """
 
     V: list[Any]
@@ -335,11 +343,9 @@ class Assembly:
         self, at: BodyBalance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
         """Return contact impulses on the bodies, and the residuals of smooth contact laws.
-        They are expressions of the contact variables y and the barrier parameter kappa, at the velocities of
-        the momentum balance `at` and with the contact Jacobians in `held`.
-
-        The variables y are those of the module `laws`. `gaps` has the gap velocity of each contact, scaled by
-        a fraction, and the fraction.
+        They are expressions of the contact variables y (module `laws`) and the barrier parameter kappa, at
+        the velocities of the momentum balance `at` and with the contact Jacobians in `held`. For each
+        contact, `gaps` has a pair: the gap velocity times a scale factor, and this factor.
         """
         touches = zip(self.graph.touches, held.J, gaps, y, held.data, strict=True)
         found = [
@@ -379,9 +385,10 @@ class Assembly:
         self, at: BodyBalance, held: Held, left: Sequence[Any], y: Sequence[Any] = (), goal: Any = None
     ) -> tuple[Blocks, list[Terms]]:
         """Return the matrix and the right-hand side of a Newton system as blocks.
-        The system is that of the momentum balance at the start or the end of a step.
-
-        y are the contact variables; goal has the barrier parameter and the selection of the friction limit.
+        The system is that of the momentum balance `at`, at the start or the end of a step. The argument
+        `held` has the constraint and contact Jacobians, `left` the residuals of the momentum balances of the
+        bodies, y the contact variables, and `goal` the barrier parameter and the selection of the friction
+        limit.
         """
         on, graph = self.on, self.graph
         F: Blocks = {(i, i): [(d, PLUS)] for i, d in enumerate(at.D)}
@@ -463,13 +470,13 @@ class Assembly:
 
     def undetermined(self, held: Held, multipliers: Sequence[Any]) -> Any:
         """Return 0 if the final configuration of a step determines the velocities.
-        Otherwise, near a singular position of the constraints, return infinity.
+        Otherwise, near a singular position of the constraints, return infinity. The velocities are those at
+        the end of a step, `multipliers` the constraint impulses there by groups.
 
-        The velocities are those at the end of a step, `multipliers` the impulses there by groups. Branches of
-        the constraints cross at singular positions. If the angle between gradients is below about sqrt(e), a
-        position within the tolerance e may lie on either branch. Constraint impulses that turn the velocities
-        onto another branch nearly cancel: their sum is the single impulses times the sine of this angle. The
-        test compares the sum with the single impulses.
+        Branches of the constraints cross at singular positions. If the angle between constraint gradients is
+        below about sqrt(e), a position within the tolerance e may lie on either branch. Constraint impulses
+        that turn the velocities onto another branch nearly cancel: their sum is the single impulses times the
+        sine of this angle. The test therefore compares the sum with the single impulses.
         """
         on, graph = self.on, self.graph
         single: Terms = []
@@ -485,10 +492,8 @@ class Assembly:
 
     def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
         """Return the values that the solver tests at the end of a step.
-        At the start of a step, the solver tests whether impulses add kinetic energy. There is no such test at
-        the end, where the constants 0 and 1 replace the energies. The last entry is 0 if the final
-        configuration determines the velocities (method `undetermined`), else infinity.
-
-        The constants are 0 and 1 in place of the energies of `End.work`.
+        At the start of a step, the solver tests whether impulses add kinetic energy (`End.work`). There is no
+        such test at the end, where the constants 0 and 1 replace the energies. The last entry is 0 if the
+        final configuration determines the velocities (method `undetermined`), else infinity.
         """
         return self.on.stack([self.on.constant([0.0, 1.0]), self.undetermined(held, multipliers)])

@@ -197,11 +197,8 @@ class BodyQuantities:
     @cached_property
     def variations(self) -> ca.Function:
         """CasADi function that computes the Jacobian (m, 6 n) of m constraints.
-        It has six columns for each of n bodies.
-
-        Its arguments are state and parameters.
-
-        Derivatives are by displacement and rotation vector (dx, phi) of every body.
+        Its arguments are state and parameters. The Jacobian has six columns for each of n bodies, which are
+        derivatives with respect to the displacement and the rotation vector (dx, phi) of the body.
         """
         f, theta = self.f, self.f.symbols.parameters
         G, row = ca.SX(len(f.graph.names), TWIST * f.graph.n), 0

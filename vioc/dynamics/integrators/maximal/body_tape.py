@@ -25,14 +25,15 @@ class BodyTape(Tape):
     graph : StepGraph
     nu : int
     departure : BodyTape, optional
-        If given, the new tape is that of the arrival after this departure; both share their functions.
+        The list for the start of a step. If given, the new list is that for the end of the step; both share
+        their functions.
     functions : list of casadi.Function, optional
-        Functions of other tapes of this mechanism, for reuse.
+        Functions of other lists of this mechanism, for reuse.
 
     Notes
     -----
-    The input `carry` of a departure is the state. The input of an arrival is the output `after` of the
-    departure: positions, quaternions and momenta at the end of the step.
+    The input `carry` of the list for the start is the state. The input of the list for the end is the output
+    `after` of the other list: positions, quaternions and momenta at the end of the step.
     """
 
     def __init__(

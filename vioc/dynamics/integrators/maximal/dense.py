@@ -19,14 +19,15 @@ from vioc.dynamics.integrators.maximal.graph import StepGraph
 
 
 class BodyEnd(End):
-    """Residuals and Newton directions of the momentum balance at the start or the end of a step.
+    """Residuals and Newton directions of the momentum balance at either end of a step.
 
     Parameters
     ----------
     graph : StepGraph
     nu : int
     arrival : bool
-        Whether the unknowns are the velocities of the arrival instead of the twists of the departure.
+        True for the balance at the end of the step, whose unknowns are the velocities there. False for the
+        balance at the start, whose unknowns are the twists during the step.
     """
 
     def __init__(self, graph: StepGraph, nu: int, arrival: bool):

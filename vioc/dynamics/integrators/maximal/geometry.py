@@ -81,11 +81,9 @@ class Geometry:
         self, J: list, a: Any, V: list, y: Any, kappa: Any, data: Any, share: Any
     ) -> tuple[list, Any]:
         """Return the impulses of a contact on its bodies, and the residuals.
-        The residuals are those of the contact law, which has smooth equations of the variables y. J are the
-        Jacobians of gap and slip, a is the gap velocity times the factor `share`, V are the velocities of the
-        bodies, kappa is the barrier parameter, and `data` are numbers such as points and radii.
-
-        The variables y are those of the module `laws`.
+        The residuals are those of the contact law, smooth equations of the variables y (module `laws`). J are
+        the Jacobians of gap and slip, a is the gap velocity times the factor `share`, V are the velocities of
+        the bodies, kappa is the barrier parameter, and `data` are numbers such as points and radii.
         """
         push = self.law.impulse(y, self._mu(data))
         law = self.law.equations(y, self._speeds(J, a, V), kappa, self._mu(data), share)
@@ -132,10 +130,8 @@ class Geometry:
     def _law(self) -> tuple[list, list, list, Any, Any]:
         """Return an expression of the change dy of a contact's variables in a Newton step.
         It depends on the changes dw of the gap velocity and the slip velocity. The results are a list of the
-        other symbols in the expression, two lists of Jacobians of gap and slip, dy, and the symbols dw.
-
-        Returned are the arguments, the Jacobians J and K, the change dy of the variables, and the change dw
-        of these velocities.
+        other symbols in the expression, two lists J and K of Jacobians of gap and slip, dy, and the symbols
+        dw.
         """
         J, H, a, V, y, goal, data = self._arguments()
         dw, K = ca.SX.sym("dw", self.rows), J
@@ -150,7 +146,8 @@ class Geometry:
         The Newton system is that of the momentum balances of its bodies.
 
         Its arguments and results are (J.., H.., a, V.., y, goal, data) -> J' c by body; J_i' S K_j by pair of
-        bodies. The change of the impulse is c - S dw for a change dw of the speeds.
+        bodies. In a Newton step, the contact impulse changes by c - S dw if gap velocity and slip change by
+        dw. J is the Jacobian of gap and slip, K is J with its first row, that of the gap, replaced by H.
         """
         args, J, K, dy, dw = self._law()
         y = args[-3]
@@ -207,11 +204,12 @@ class Geometry:
 
 def opened(s: Any, smoothing: Any, stride: Any) -> Any:
     """Return the largest speed at which the contact law lets a gap close.
-    It is the speed at the end of a step. The argument s is the gap divided by the step length, `smoothing`
-    (m^2/s^2) is that of the contact. The argument `stride` is the unit of the gap, 1 rad or the
-    characteristic length of the mechanism, divided by the step length.
+    It is the speed s + w/(1 + w/(OPEN stride)) at the end of a step, with w = s (s^2/smoothing)^2. The
+    argument s is the gap divided by the step length, `smoothing` (m^2/s^2) is that of the contact, and
+    `stride` is the unit of the gap, 1 rad or the characteristic length of the mechanism, divided by the step
+    length.
 
-    At rest the first term alone balances the contact forces; the second makes open gaps inactive.
+    At rest the first term alone balances the contact forces. The second term makes open gaps inactive.
     """
     wide = s * (s * s / smoothing) ** 2
     return s + wide / (1 + wide / (OPEN * stride))
@@ -220,11 +218,9 @@ def opened(s: Any, smoothing: Any, stride: Any) -> Any:
 def opened_share(s: Any, closing: Any, smoothing: Any, stride: Any) -> tuple[Any, Any]:
     """Return a scaled gap velocity at the end of a step, and the scale factor.
     The gap velocity is `closing`, the rate of the gap at the end of the step, plus the speed that the
-    function `opened` returns for s, the gap divided by the step length. The scale factor is between 0 and 1,
-    so that the result is not large for open contacts.
-
-    The scale factor, a fraction, keeps both values of the order of s, the gap divided by the step length, and
-    1.
+    function `opened` returns for s, the gap divided by the step length. The scale factor is between 0 and 1.
+    With this factor the first result is of the order of s, and the second of the order of 1, also for open
+    contacts.
     """
     wide = s * (s * s / smoothing) ** 2
     near = 1 / (1 + wide / stride)

@@ -145,8 +145,9 @@ class StepGraph:
         It is the momentum balance at the start of a step.
 
         Its arguments and results are (V, pose, base, dt, parameters) -> base + D1 L_d, derivative of -D1 L_d
-        by V, next pose, T with phi = T dw. D1 L_d is the derivative of the discrete Lagrangian by the start
-        pose, T maps changes of the angular velocity to rotation vectors.
+        with respect to V, next pose, T. V is the twist during the step, and `base` the momentum at the start
+        with the force impulses there. D1 L_d is the derivative of the discrete Lagrangian with respect to the
+        start pose. The matrix T maps a change dw of the angular velocity to the rotation vector phi = T dw.
         """
 
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, pose: ca.SX, base: ca.SX, dt: ca.SX) -> list:

@@ -306,10 +306,8 @@ class ConstraintFunctions:
     @cached_property
     def landed_off(self) -> ca.Function:
         """CasADi function that converts constraint values to dimensionless displacements.
-        The values are those at the end of a step. Each value is divided by the norm of its gradient.
-
-        Its arguments and results are (g, H by body.., length, dt) -> g in natural units, each value divided
-        by the length of its gradient.
+        Its arguments and results are (g, H by body.., length, dt) -> g in natural units. The values g are
+        those at the end of a step; each is divided by the norm of its gradient.
         """
         return self._off(self.landed)
 

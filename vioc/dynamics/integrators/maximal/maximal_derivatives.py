@@ -41,13 +41,14 @@ class MaximalDerivatives:
     @cached_property
     def equations(self) -> tuple:
         """CasADi symbols and expressions of the equations of a step.
-        They are the equations at the start and at the end of the step.
+        The results are a tuple of the symbols (x, x_next, u, w, n, t, dt, theta, places), then the symbol e
+        of an error of the state x, the equations R at the start and S at the end of the step, the error X of
+        the next state, and guesses of the contact impulses. R determines w = (V, multipliers) at the start;
+        then S determines n = (velocities, multipliers) at the end.
 
-        The symbols are (x, x_next, u, w, n, t, dt, theta, places), then errors e, equations R and S, next
-        error X and guesses of impulses. R determines w = (V, multipliers) at the start, S then n =
-        (velocities, multipliers) at the end. Rotations are retracted by (1 - |phi|^2/8, phi/2) and compared
-        by phi = 2 v. Both agree with exp and log of the quaternions up to errors of third order, so that two
-        derivatives at zero are exact.
+        An error phi of a rotation is added as the quaternion (1 - |phi|^2/8, phi/2). Two rotations are
+        compared by phi = 2 v, with the vector part v of the quaternion between them. Both agree with exp and
+        log of the quaternions up to errors of third order, so that two derivatives at zero are exact.
         """
         f, graph = self.f, self.f.graph
         n, at = graph.n, STATE * graph.n

@@ -1,8 +1,8 @@
-"""Solution of a step in maximal coordinates without contact, as one CasADi function.
+"""CasADi function that solves a step in maximal coordinates without contact.
 
-Newton's iteration solves for the twists. CasADi's iteration receives Newton's directions as a preconditioned
-residual whose Jacobian is the identity, so that no matrix of the whole system is formed. The iteration starts
-from the twists of the state. The contraction of its corrections certifies the root. Maths:
+The unknowns are the twists of the bodies. A CasADi iteration receives the directions of Newton's method as a
+preconditioned residual, whose Jacobian is the identity, so that no matrix of the whole system is formed. The
+iteration starts from the twists of the state. The contraction of its corrections certifies the root. Maths:
 docs/maths/maximal.md.
 """
 
@@ -97,18 +97,15 @@ def _contracting(
     dV: ca.MX, memory: ca.MX, weights: np.ndarray, sizes: ca.DM, least: ca.MX
 ) -> tuple[ca.MX, ca.MX]:
     """Test whether the corrections of Newton's method contract fast enough.
-    The last correction is dV. The vector `memory` (3,) stores the norms of the first and of the previous
-    correction, and the largest contraction ratio. The results are the old minus the new values of this
-    vector, and a number: infinity if the corrections do not contract, else 0.
+    The last correction is dV. The vector `memory` (3,) stores the norm of the previous correction, the worst
+    ratio, and the norm of the first correction, all scaled by `TINY`. The results are the old minus the new
+    values of this vector, and a number: infinity if the corrections do not contract, else 0. Corrections
+    below `least`, in natural units of the velocities (`sizes`), count as rounding errors.
 
-    Returned are changes of the `memory` (3,) with opposite sign, and infinity if the corrections dV do not
-    contract, else 0. The memory contains the norm of the last correction, the worst ratio and the norm of the
-    first correction, scaled by `TINY`; corrections below `least`, in natural units of the velocities
-    (`sizes`), are rounding.
-
-    Two corrections c, c' of Newton's method estimate the rate of change of the matrix, c' / c^2. The root is
-    the only one near the guess if the product of the first correction and this rate is small. A small ratio
-    c' / c alone shows only that no other root is near the iterate before, which may be on another branch.
+    Two successive corrections c, c' of Newton's method estimate the rate of change of the matrix, c' / c^2.
+    The ratio is the product of this rate and the first correction. If it is small, the root is the only one
+    near the guess. A small ratio c' / c alone shows only that no other root is near the previous iterate,
+    which may be on another branch.
     """
     last, worst, first = memory[0] / TINY, memory[1] / TINY, memory[2] / TINY
     now = ca.norm_2(ca.DM(weights) * dV)

@@ -369,8 +369,8 @@ class MaximalVI(SmoothedMap):
         The joint variables of each returned state are interpolated between those of `start` and `end`, at one
         of the fractions `shares`.
 
-        Where angles change by more than twice the rotations, as near the singular angle of three rotations,
-        the bodies move straight instead.
+        If angles change by more than twice the rotations of the bodies, as near the singular angle of three
+        rotations, the poses of the bodies are interpolated instead.
         """
         error = self.difference(start, end)
         turned = np.linalg.norm(error[: TWIST * len(self.bodies)].reshape(-1, 2, 3)[:, 1], axis=1).max()

@@ -1,7 +1,7 @@
-"""Compiled steps with many boxes and hulls, but only contacts that may close.
+"""Compiled steps with many boxes and hulls, but only the contacts that may close.
 
-Distant contacts cost nothing: many bodies that may all meet have thousands of possible contact points, of
-which a few hundred are near.
+If many bodies may all meet, there are thousands of possible contact points, of which a few hundred are near.
+The distant contacts then cost nothing.
 """
 
 from __future__ import annotations

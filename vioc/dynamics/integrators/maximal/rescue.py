@@ -133,10 +133,8 @@ def raise_if_singular_end(
     f: MaximalVI, G: np.ndarray, k: int, t: float, dt: float, sine: float = np.inf
 ) -> None:
     """Raise `StepError` if constraint gradients are dependent at a step's end.
-    The gradients are the rows of G; k is the index of the step.
-
-    The gradients are G (rows, 6 n) of step k. With a `sine`, the error is raised only if their smallest
-    singular value is at most that.
+    The gradients are the rows of G (rows, 6 n); k is the index of the step. If a `sine` is given, the error
+    is raised only if the smallest singular value of the gradients, scaled to length one, is at most `sine`.
     """
     where = (
         f"step {k} (t = {t:.6g} s, dt = {dt:g} s) ends beside a singular position of the constraints, which "
@@ -158,12 +156,9 @@ def check_branch(
     f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, step: Step
 ) -> float:
     """Raise `StepError` if continuation does not lead to the solution of a step.
-    The step has contacts; `step` is its solution, and the continuation increases the step length from 0 at
-    state x. The returned number is the kinetic energy that the contact impulses add, as a fraction of the
-    kinetic energy in the step.
-
-    The contact impulses of the solved step are given in this continuation. Return the kinetic energy that
-    these impulses add, relative to the kinetic energy in the step.
+    The step has contacts; `step` is its solution. The continuation increases the step length from 0 at state
+    x, with the contact impulses of the solution as given impulses. The returned number is the kinetic energy
+    that these impulses add, as a fraction of the kinetic energy in the step.
     """
     least = APART * f.tolerance**0.5
     raise_if_singular_end(f, f.variations(step.x), k, t, dt, least)
