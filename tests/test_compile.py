@@ -33,8 +33,8 @@ from vioc.compile.virtual import VirtualProgram
 
 # inside: what a search computes with, which no result says
 from vioc.control.shooting import compiled
-from vioc.control.shooting.compiled import NativeLevel, level_of
-from vioc.control.shooting.level import Level
+from vioc.control.shooting.compiled import NativeSubproblem, subproblem_of
+from vioc.control.shooting.subproblem import Subproblem
 from vioc.errors import CompileError, ModelError, StepError
 
 RNG = np.random.default_rng
@@ -466,13 +466,13 @@ def test_searches_under_auto_do_not_wait_for_the_compiler(cache, compiler_of, tm
         start = dict(x0=f.initial_state({"theta": 1.0}), steps=20, bounds={f.input_names[0]: 5.0})
         return vioc.control.optimize(f, cost, **start, method="shooting")
 
-    assert level_of(f) is Level
+    assert subproblem_of(f) is Subproblem
     first = best()
     (begun,) = background._asked.values()
     assert first.converged and not begun.over
     (tmp_path / "wait").unlink()
     begun.wait()
-    assert level_of(f) is NativeLevel
+    assert subproblem_of(f) is NativeSubproblem
     np.testing.assert_allclose(best().trajectory.u, first.trajectory.u, rtol=0, atol=1e-8)
 
 

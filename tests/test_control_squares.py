@@ -142,8 +142,8 @@ def test_residuals_with_multipliers_of_their_own():
     lin, n = f.linearize_trajectory(run), len(run)
     dx, du = 0.1 * RNG.standard_normal((n + 1, f.ndx)), 0.1 * RNG.standard_normal((n, 3))
     exact, convex = cost.expand(run, lin), cost.expand(run, lin, exact=False)
-    along, at_end = cost.foreseen(exact.slopes, lin, dx, du)
-    moved = cost.expand(run, lin, foreseen=(along, at_end))
+    along, at_end = cost.predicted(exact.slopes, lin, dx, du)
+    moved = cost.expand(run, lin, predicted=(along, at_end))
     for other in (convex, moved):
         for mine, theirs in zip(exact.slopes, other.slopes, strict=True):
             for a, b in zip(mine, theirs, strict=True):
@@ -190,14 +190,16 @@ def test_residuals_with_multipliers_of_their_own():
     np.testing.assert_allclose(g_end, more, rtol=1e-6, atol=1e-8 * np.abs(more).max())
     off = [running(new.x[k], new.u[k]) - along[k] for k in range(n)]
     missed = 0.5 * (exact.weights @ np.square(off) @ weights + last @ (terminal(new.x[-1]) - at_end) ** 2)
-    assert cost.unforeseen(exact.slopes, (along, at_end), new) == pytest.approx(missed, rel=1e-12, abs=0)
-    half = cost.foreseen(exact.slopes, lin, dx, du, (along + 1, at_end - 2), 0.25)
+    assert cost.misprediction_cost(exact.slopes, (along, at_end), new) == pytest.approx(
+        missed, rel=1e-12, abs=0
+    )
+    half = cost.predicted(exact.slopes, lin, dx, du, (along + 1, at_end - 2), 0.25)
     np.testing.assert_allclose(half[0], along + 0.75, rtol=1e-12)
     np.testing.assert_allclose(half[1], at_end - 1.5, rtol=1e-12)
     linear = Cost(f, ca.sumsqr(u), x[0] ** 2)
     slopes = linear.expand(run, lin).slopes
     assert linear.beyond(slopes, lin, new, dx, du) is None
-    assert linear.foreseen(slopes, lin, dx, du) == (None, None)
+    assert linear.predicted(slopes, lin, dx, du) == (None, None)
 
 
 def test_what_is_left_over_stays_positive():

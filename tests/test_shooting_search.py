@@ -15,8 +15,8 @@ from vioc.control.dmoc import PathConstraint
 # inside: trials of a search are made of numbers that no problem has to give
 from vioc.control.problem.consistent import ONTO, ConstraintProjection
 from vioc.control.shooting.barrier import RELAPSES, Interior
-from vioc.control.shooting.level import Worth
 from vioc.control.shooting.search import LineSearch
+from vioc.control.shooting.subproblem import Merit
 from vioc.maps.made.switched import SwitchedMap
 
 
@@ -44,10 +44,10 @@ def test_the_predicted_merit_of_a_correction_is_of_second_order(monkeypatch):
     compared, corrected = [], LineSearch._corrected
 
     def recorded(self, it, b, d, length, point, s, merit, *more):
-        predicted = self.level.corrected(it, d, point, s, length, merit)
+        predicted = self.subproblem.corrected(it, d, point, s, length, merit)
         better = corrected(self, it, b, d, length, point, s, merit, *more)
         if better is not None:
-            reached = self.level.worth(better.point, better.s).merit
+            reached = self.subproblem.merit(better.point, better.s).value
             compared.append(abs(reached - predicted) / abs(merit - predicted))
         return better
 
@@ -58,22 +58,22 @@ def test_the_predicted_merit_of_a_correction_is_of_second_order(monkeypatch):
 
 
 def test_residuals_that_are_off_pass_the_filter():
-    """What they cost because they are not as foreseen does not count as price but as left."""
+    """What they cost because they are not as predicted does not count as price but as left."""
     here, there = "iterate", "trial"
     off = {here: 0.5, there: 2.5}
     cost = SimpleNamespace(
-        foreseen=lambda *args: (None, there), unforeseen=lambda slopes, rho, curve: off[curve] / 2
+        predicted=lambda *args: (None, there), misprediction_cost=lambda slopes, rho, curve: off[curve] / 2
     )
-    stages = SimpleNamespace(cost=cost, foreseen=cost.foreseen)
-    level = SimpleNamespace(stages=stages, scale=2.0)
-    it = SimpleNamespace(point=SimpleNamespace(curve=here), foreseen=(None, here))
+    stages = SimpleNamespace(cost=cost, predicted=cost.predicted)
+    subproblem = SimpleNamespace(stages=stages, scale=2.0)
+    it = SimpleNamespace(point=SimpleNamespace(curve=here), predicted=(None, here))
     b, d = SimpleNamespace(slopes=(None, None)), SimpleNamespace(dx=None, du=None)
     point, lin = SimpleNamespace(curve=there), object()
 
     def passes(search, before, after, lin):
-        return search._passes(it, b, d, 1.0, point, Worth(0, before, 0.0), Worth(9, after, 0.0), lin)
+        return search._passes(it, b, d, 1.0, point, Merit(0, before, 0.0), Merit(9, after, 0.0), lin)
 
-    search = LineSearch(level, None)  # type: ignore[arg-type]
+    search = LineSearch(subproblem, None)  # type: ignore[arg-type]
     assert not passes(search, 10.0, 11.0, None)  # it costs more
     assert not passes(search, 10.0, 12.1, lin)  # and without what is off, 9.5 and 9.6, too
     assert passes(search, 10.0, 11.0, lin)  # 9.5 and 8.5
@@ -241,7 +241,7 @@ def test_a_search_is_near_an_optimum_on_trajectories_that_change_the_cost_little
         search = object.__new__(Interior)
         point = SimpleNamespace(cost=cost, open=gap > 0)
         search.now = SimpleNamespace(point=point, s=None)
-        search.level = SimpleNamespace(worth=lambda *_: Worth(np.nan, np.nan, gap))
+        search.subproblem = SimpleNamespace(merit=lambda *_: Merit(np.nan, np.nan, gap))
         search.promise, search._highest = promise, highest
         return search.near
 

@@ -37,7 +37,7 @@ from vioc.runs.given import trajectory_of
 from vioc.runs.steps import check_steps
 from vioc.runs.trajectory import Trajectory
 
-Foreseen = tuple[np.ndarray | None, np.ndarray | None]
+Predicted = tuple[np.ndarray | None, np.ndarray | None]
 Bending = tuple[Slopes | None, Slopes | None]
 
 
@@ -372,7 +372,7 @@ class Cost:
         trajectory: Trajectory,
         lin: Linearization,
         exact: bool = True,
-        foreseen: Foreseen = (None, None),
+        predicted: Predicted = (None, None),
     ) -> Expansion:
         """Return gradient and Hessian of the cost along a trajectory.
 
@@ -387,8 +387,8 @@ class Cost:
             False for the Gauss-Newton Hessian, which is positive semi-definite everywhere: J'WJ for the
             squares of residuals, plus the Hessian of the remaining cost with its eigenvalues replaced by
             their magnitudes.
-        foreseen : pair of arrays
-            Nonlinear residuals rho that the method `foreseen` predicted for the step to this iterate. Their
+        predicted : pair of arrays
+            Nonlinear residuals rho that the method `predicted` predicted for the step to this iterate. Their
             multipliers W rho replace W r in the exact Hessian.
 
         Raises
@@ -402,7 +402,7 @@ class Cost:
         nx, nu, n = self.map.ndx, self.map.nu, len(trajectory)
         along, end = self._running, self._terminal
         if exact:
-            of_path, of_end = along.second(foreseen[0], *running), end.second(foreseen[1], *terminal)
+            of_path, of_end = along.second(predicted[0], *running), end.second(predicted[1], *terminal)
         else:
             of_path, of_end = along.gauss_newton(*running), end.gauss_newton(*terminal)
         (first, second, path), (dm, ddm, last) = of_path, of_end
@@ -429,15 +429,15 @@ class Cost:
         q = nx + nu
         return Expansion(first[:, :q], second[:, :q, :q], dm[:, 0], ddm, zeta, w, (path, last))
 
-    def foreseen(
+    def predicted(
         self,
         slopes: Bending,
         lin: Linearization,
         dx: np.ndarray,
         du: np.ndarray,
-        before: Foreseen = (None, None),
+        before: Predicted = (None, None),
         length: float = 1.0,
-    ) -> Foreseen:
+    ) -> Predicted:
         """Predict the nonlinear residuals of the cost after a step of a search.
         The step is the fraction `length` of the search direction dx (of states) and du (of inputs).
 
@@ -447,25 +447,25 @@ class Cost:
         terminal cost, None if there are none.
         """
         along, end = slopes
-        path = None if along is None else along.foreseen(_with_multipliers(lin, dx, du)[0])
-        both = zip(before, (path, None if end is None else end.foreseen(dx[-1])), strict=True)
+        path = None if along is None else along.predicted(_with_multipliers(lin, dx, du)[0])
+        both = zip(before, (path, None if end is None else end.predicted(dx[-1])), strict=True)
         path, last = (b if a is None or b is None else a + length * (b - a) for a, b in both)
         return path, last
 
-    def unforeseen(self, slopes: Bending, foreseen: Foreseen, trajectory: Trajectory) -> float:
+    def misprediction_cost(self, slopes: Bending, predicted: Predicted, trajectory: Trajectory) -> float:
         """Return the cost 1/2 e'We of the errors e of predicted residuals.
 
         It is the sum of w 1/2 e'We over all steps and the last state, with the step weight w, or 1 for the
         last state. The error e = r - rho is the actual value r of the cost's nonlinear residuals minus their
-        prediction rho, the argument `foreseen`. `slopes` contains the weight matrix W, which does not depend
+        prediction rho, the argument `predicted`. `slopes` contains the weight matrix W, which does not depend
         on the state.
         """
         of_path, of_end = self._arguments(trajectory)
         total, parts = 0.0, (self._running, self._terminal)
         weights, at = (self.step_weights(trajectory), 1.0), (of_path, of_end)
-        for part, own, rho, w, args in zip(parts, slopes, foreseen, weights, at, strict=True):
+        for part, own, rho, w, args in zip(parts, slopes, predicted, weights, at, strict=True):
             if part.bent is not None and own is not None and rho is not None:
-                total += float(np.sum(w * own.unforeseen(rho, part.bent.values(*args)[0])))
+                total += float(np.sum(w * own.misprediction_cost(rho, part.bent.values(*args)[0])))
         return total
 
     def beyond(

@@ -110,14 +110,14 @@ class Slopes(NamedTuple):
     J: np.ndarray
     W: np.ndarray
 
-    def foreseen(self, dz: np.ndarray) -> np.ndarray:
+    def predicted(self, dz: np.ndarray) -> np.ndarray:
         """Return the linear prediction r + J dz (..., n) of residuals after a step dz.
         r are the residuals before the step, and J is their Jacobian.
         """
         rho: np.ndarray = self.r + self.J @ dz[..., None]
         return rho[..., 0]
 
-    def unforeseen(self, rho: np.ndarray, r: np.ndarray) -> np.ndarray:
+    def misprediction_cost(self, rho: np.ndarray, r: np.ndarray) -> np.ndarray:
         """Return the cost 1/2 e'We (...) of the errors e of predicted residuals.
 
         The errors are e = r - rho, with the actual nonlinear residuals r (..., n, 1) of the cost and their

@@ -23,7 +23,7 @@ from vioc.control.problem.limits import PathConstraint
 from vioc.control.problem.result import HEADER, Log
 from vioc.control.problem.status import Status
 from vioc.control.shooting.barrier import Interior
-from vioc.control.shooting.compiled import level_of
+from vioc.control.shooting.compiled import subproblem_of
 from vioc.control.shooting.rows import ConstraintRows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.errors import OptimizationError, StepError
@@ -192,8 +192,8 @@ class MovingHorizon:
         log, full = Log("estimate", HEADER, None), len(Y) == self.horizon > 1
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                level = level_of(stages.map)(stages, self.tolerance * exact, self._soft(belief))
-                search = Interior(level, X, W, belief.y)
+                subproblem = subproblem_of(stages.map)(stages, self.tolerance * exact, self._soft(belief))
+                search = Interior(subproblem, X, W, belief.y)
                 search.pause = 10**9  # always Gauss-Newton: residuals are small
                 assert self.max_iterations is not None
                 search.iterate(self.max_iterations * (1 if belief.X is not None else 10), log)
@@ -208,7 +208,7 @@ class MovingHorizon:
             failed = f"extended filter: {failed}"
             return replace(belief, prior=prior, Y=Y, iterations=log.steps, verdict=failed, **own)
         it = search.now
-        X, W, y = it.point.curve.x, it.point.curve.u, it.y / search.level.scale
+        X, W, y = it.point.curve.x, it.point.curve.u, it.y / search.subproblem.scale
         P = self._covariances(X, Y, search.lin)
         prior = self._next_prior(belief, Y, search) if full else belief.prior
         said = f"{search.status}, error {search.error:.1e}"
@@ -359,10 +359,10 @@ def slim_root(covariance: np.ndarray) -> np.ndarray:
 
 def _failure(search: Interior) -> str:
     """Return why an interior-point search yielded no estimate, or "" if it did."""
-    point, level = search.now.point, search.level
+    point, subproblem = search.now.point, search.subproblem
     if search.status in (Status.CONVERGED, Status.ACCEPTABLE):
         return ""
-    left = level.worth(point, search.now.s).left
+    left = subproblem.merit(point, search.now.s).violation
     size = 1 + np.abs(point.curve.x).max()
     if search.status is Status.INFEASIBLE or not left <= CLOSED * size:
         return f"{search.status} with {left:.1e} open"

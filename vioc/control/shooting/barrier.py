@@ -8,7 +8,7 @@ s for every inequality:
 The merit function is an augmented Lagrangian. An iteration regularizes the Hessian until the subproblem has
 a minimum, computes Newton's step on the conditions of optimality of a barrier subproblem (`newton_step`) and
 searches along it for the next iterate (`search`). When a barrier subproblem is solved, the next one begins
-(`level`). See docs/maths/shooting.md, whose equations are numbered (IP).
+(`subproblem`). See docs/maths/shooting.md, whose equations are numbered (IP).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from vioc.control.problem.result import Iteration, Log
 from vioc.control.problem.status import Status
 from vioc.control.shooting.compiled import newton_of
-from vioc.control.shooting.level import Iterate, Level
 from vioc.control.shooting.search import LineSearch, seen
 from vioc.control.shooting.stages import StageBlocks
+from vioc.control.shooting.subproblem import Iterate, Subproblem
 from vioc.errors import OptimizationError, StepError
 
 SOLVED = 10.0  # KKT residual over the barrier parameter at which a barrier subproblem counts as solved
@@ -57,12 +57,12 @@ class Interior:
 
     Parameters
     ----------
-    level : Level
+    subproblem : Subproblem
         The first barrier subproblem. A search that fails may succeed with another delta of `SOFTNESS`.
     X, U : (N+1, nx), (N, nu)
         The guess; X[0] changes only along the free directions of the start.
     duals : (rows,), optional
-        Multiplier estimates of the constraints, from a search with the cost scale of `level`.
+        Multiplier estimates of the constraints, from a search with the cost scale of `subproblem`.
     rolled : bool
         Treat a guess whose defects are rounding errors as a trajectory.
 
@@ -105,22 +105,22 @@ class Interior:
 
     def __init__(
         self,
-        level: Level,
+        subproblem: Subproblem,
         X: np.ndarray,
         U: np.ndarray,
         duals: np.ndarray | None = None,
         rolled: bool = False,
     ):
-        self.level, self.stages, self.warm = level, level.stages, duals is not None
+        self.subproblem, self.stages, self.warm = subproblem, subproblem.stages, duals is not None
         point = self.stages.at(X, U)
         if point is None:
             raise OptimizationError(f"the guess has no steps: {self.stages.trouble}")
         point = point.closed() if rolled else point
-        self.newton = newton_of(level)
-        self.search = LineSearch(level, self.newton)
-        s = level.inside(point.rows)
+        self.newton = newton_of(subproblem)
+        self.search = LineSearch(subproblem, self.newton)
+        s = subproblem.inside(point.rows)
         y = np.zeros(len(point.rows)) if duals is None else duals.copy()
-        self.now = Iterate(point, np.zeros_like(level.costates), y, s, *level.multipliers(s))
+        self.now = Iterate(point, np.zeros_like(subproblem.costates), y, s, *subproblem.multipliers(s))
         self.damping, self.shift, self.promise = 0.0, 0.0, np.nan
         self.eased, self.relapses = False, 0
         self.least, self.slow, self.before = CURVED[0], 0, np.inf
@@ -147,22 +147,22 @@ class Interior:
                 self._highest = max(self._highest, -np.inf if it.point.open else it.point.cost)
                 self.lin = self.stages.map.derivatives.linearize(it.point.steps)
                 try_exact = self.pause <= 0 and not self.falling
-                b = self.stages.blocks(it.point, self.lin, try_exact, it.foreseen)
+                b = self.stages.blocks(it.point, self.lin, try_exact, it.predicted)
                 if not self.begun:
                     self.begun = True
-                    self.level.begin_scale(it, b)
+                    self.subproblem.begin_scale(it, b)
                     if self.warm:
-                        it = self.now = self.level.begin_near(it, b)
-                self.error, of_level = self.level.errors(it, b)
-                if self.at_rounding and self.level.tolerance < self.error <= ROUNDED:
+                        it = self.now = self.subproblem.begin_near(it, b)
+                self.error, of_subproblem = self.subproblem.errors(it, b)
+                if self.at_rounding and self.subproblem.tolerance < self.error <= ROUNDED:
                     it = self._with_adjoint(b)
-                if self.error <= self.level.tolerance and (small := self.level.scaled_up(it, b)):
+                if self.error <= self.subproblem.tolerance and (small := self.subproblem.scaled_up(it, b)):
                     it = self.now = small
                     self.search.forget()  # the filter's entries have the former cost scale
-                    self.error, of_level = self.level.errors(it, b)
-                if self.error <= self.level.tolerance:
+                    self.error, of_subproblem = self.subproblem.errors(it, b)
+                if self.error <= self.subproblem.tolerance:
                     self.status = Status.CONVERGED
-                elif not self._next_subproblem(b, of_level):
+                elif not self._next_subproblem(b, of_subproblem):
                     self.status = Status.INFEASIBLE
                 elif i == max_iterations:
                     self.status = Status.MAX_ITERATIONS
@@ -182,7 +182,9 @@ class Interior:
         it = self.now
         small = NEARLY * min(abs(it.point.cost), self._highest - it.point.cost)
         return bool(
-            not it.point.open and self.level.worth(it.point, it.s).left <= NEARLY and self.promise <= small
+            not it.point.open
+            and self.subproblem.merit(it.point, it.s).violation <= NEARLY
+            and self.promise <= small
         )
 
     def _with_adjoint(self, b: StageBlocks) -> Iterate:
@@ -193,9 +195,9 @@ class Interior:
         residual may then consist of rounding errors of the Riccati recursion. If the new costates do not give
         an optimum, those of Newton's step stay, since the exact Hessian of the next step uses them.
         """
-        adjoint = self.level.with_adjoint(self.now, b)
-        error, _ = self.level.errors(adjoint, b)
-        if error <= self.level.tolerance:
+        adjoint = self.subproblem.with_adjoint(self.now, b)
+        error, _ = self.subproblem.errors(adjoint, b)
+        if error <= self.subproblem.tolerance:
             self.now, self.error = adjoint, error
         return self.now
 
@@ -207,13 +209,13 @@ class Interior:
         `error` is the KKT residual of the present subproblem. If the next one counts as solved at once, the
         one after it begins. If mu and delta cannot fall, only the multiplier estimates change.
         """
-        level = self.level
-        while error <= SOLVED * level.mu:
+        subproblem = self.subproblem
+        while error <= SOLVED * subproblem.mu:
             self.search.forget()
-            if not level.next(self.now):
-                return level.stuck < HOPELESS
+            if not subproblem.next(self.now):
+                return subproblem.stuck < HOPELESS
             self.at_rounding = self.stalled = 0
-            error = level.errors(self.now, b)[1]
+            error = subproblem.errors(self.now, b)[1]
         return True
 
     def _advance(self, b: StageBlocks, try_exact: bool, log: Log) -> Status | None:
@@ -223,7 +225,7 @@ class Interior:
            positive definite, else Gauss-Newton's.
         2. `Newton.solve` eliminates slacks and constraints and solves the linear-quadratic subproblem. If
            bounds cut the step short just after mu has fallen, mu is raised in part and the step solved again
-           (`Level.relents`).
+           (`Subproblem.raise_mu`).
         3. `LineSearch.take` reduces the step length until the merit or the filter accepts a trial. A trial is
            a rollout with the gains of the subproblem, else a curve with its defects. If the first trial is
            refused, a second-order correction is tried, except for a Gauss-Newton step without constraints.
@@ -235,25 +237,25 @@ class Interior:
 
         The iterate stays where it is if no step is accepted.
         """
-        it, level, model = self.now, self.level, self._modelled(b, try_exact)
+        it, subproblem, model = self.now, self.subproblem, self._modelled(b, try_exact)
         if model is None:
             return Status.NO_DESCENT
-        worth = level.worth(it.point, it.s)
-        d = self.newton.solve(it, model, it.point.gaps, level.remains(it.point, it.s))
-        if level.relents(d):
-            worth = level.worth(it.point, it.s)
-            d = self.newton.solve(it, model, it.point.gaps, level.remains(it.point, it.s))
-        unseen = self.error <= ROUNDED and not seen(d.slope, worth.merit)
+        merit = subproblem.merit(it.point, it.s)
+        d = self.newton.solve(it, model, it.point.gaps, subproblem.residuals(it.point, it.s))
+        if subproblem.raise_mu(d):
+            merit = subproblem.merit(it.point, it.s)
+            d = self.newton.solve(it, model, it.point.gaps, subproblem.residuals(it.point, it.s))
+        unseen = self.error <= ROUNDED and not seen(d.slope, merit.value)
         moved, length, trials = self.search.take(
-            it, model, d, worth, self.lin if self.exact else None, unseen
+            it, model, d, merit, self.lin if self.exact else None, unseen
         )
         # the record's field `shift` is the damping for Gauss-Newton steps
         kind, shift = ("newton", self.shift) if self.exact else ("gauss-newton", self.damping)
-        cost, descent, violation = it.point.cost, d.slope / level.scale, worth.left
+        cost, descent, violation = it.point.cost, d.slope / subproblem.scale, merit.violation
         log(Iteration(len(log.records), kind, shift, cost, descent, length, trials, violation))
         first, factor, most = DAMPING
         if moved is None:
-            if self._below_rounding(d.slope, worth.merit):
+            if self._below_rounding(d.slope, merit.value):
                 return Status.ACCEPTABLE
             if self.exact:  # continue with a Gauss-Newton step
                 self.pause = self.wait
@@ -261,12 +263,14 @@ class Interior:
             self.damping = max(first, factor**2 * self.damping)
             return Status.LINE_SEARCH if self.damping > most else None
         self.gains = self.newton.gains.copy()
-        moved.foreseen = self.stages.foreseen(b, self.lin, d.dx, d.du, it.foreseen, min(length, 1.0))
-        bent = any(y is not None for y in moved.foreseen)
-        fast = bent and worth.merit - level.worth(moved.point, moved.s).merit > FALLING * abs(worth.merit)
+        moved.predicted = self.stages.predicted(b, self.lin, d.dx, d.du, it.predicted, min(length, 1.0))
+        bent = any(y is not None for y in moved.predicted)
+        fast = bent and merit.value - subproblem.merit(moved.point, moved.s).value > FALLING * abs(
+            merit.value
+        )
         self.falling = fast and (moved.point.cost < it.point.cost or not len(it.y))
         self.now, self.promise = moved, -descent
-        if length >= 1 and self._below_rounding(d.slope, worth.merit):
+        if length >= 1 and self._below_rounding(d.slope, merit.value):
             return Status.ACCEPTABLE
         self._less_shift(length >= 1 and trials == 1)
         if self.search.cut:  # the step counts as short, since the map has no step beyond it
@@ -290,14 +294,14 @@ class Interior:
         only with new estimates. `length` is the length of the last step.
         """
         ratio, steps, full = STALLED
-        left = self.level.worth(self.now.point, self.now.s).left
+        left = self.subproblem.merit(self.now.point, self.now.s).violation
         stays = ratio * left <= self.violation <= left / ratio
-        kept = self.now.point.open and left > self.level.tolerance and stays
+        kept = self.now.point.open and left > self.subproblem.tolerance and stays
         self.stalled = self.stalled + 1 if kept else 0
         self.violation = self.violation if kept else left
         if self.stalled >= steps and length >= full:
             self.search.forget()
-            self.level.renew(self.now)
+            self.subproblem.renew(self.now)
             self.at_rounding = self.stalled = 0
 
     def _damp(self, trials: int) -> None:
@@ -336,7 +340,9 @@ class Interior:
         self.at_rounding = 0 if seen(slope, merit) else self.at_rounding + 1
         if self.at_rounding < AT_ROUNDING or self.error > ROUNDED:
             return False
-        self.note = f"to rounding: the slope {slope / self.level.scale:.2g} is below the cost's precision"
+        self.note = (
+            f"to rounding: the slope {slope / self.subproblem.scale:.2g} is below the cost's precision"
+        )
         return True
 
     def _modelled(self, b: StageBlocks, try_exact: bool) -> StageBlocks | None:
@@ -349,9 +355,9 @@ class Interior:
         `try_exact` is false in the first iteration except after a warm start, during a pause, and after a
         step that reduced the merit fast. The attribute `exact` tells which Hessian was used.
         """
-        n, it, scale = b.F.shape[1], self.now, self.level.scale
+        n, it, scale = b.F.shape[1], self.now, self.subproblem.scale
         unit = float(np.einsum("kii->", b.H[:, n:, n:])) / max(1, b.g[:, n:].size)
-        of_states, of_inputs = 1 / scale, unit if unit > 0 else self._price_of_limits(b)
+        of_states, of_inputs = 1 / scale, unit if unit > 0 else self._unit_from_limits(b)
         # a free initial state is damped like an input before the first step
         of_start = self.damping * of_inputs * self._free
         self.pause -= 1
@@ -370,13 +376,13 @@ class Interior:
         self.exact = False
         shift, (first, grow, most) = 0.0, SHIFT
         while shift <= most:
-            add = shift * self.level.unit
+            add = shift * self.subproblem.unit
             if self.newton.factor(it, b, add, add + self.damping * of_inputs, of_start):
                 return b
             shift = max(first, grow * shift)
         return None
 
-    def _price_of_limits(self, b: StageBlocks) -> float:
+    def _unit_from_limits(self, b: StageBlocks) -> float:
         """Return the unit of the inputs' damping if the cost does not penalize inputs.
         Damping adds a multiple of this unit to the diagonal of the Hessian with respect to the inputs.
 
@@ -384,7 +390,7 @@ class Interior:
         contains inputs.
         """
         (N, m, _), n = b.J.shape, b.F.shape[1]
-        weight = self.level.weights(self.now)[: N * m].reshape(N, m)
+        weight = self.subproblem.weights(self.now)[: N * m].reshape(N, m)
         each = np.einsum("km,kmu->ku", weight, b.J[:, :, n:] ** 2)
         felt = each[each > 0]
-        return float(np.median(felt)) / self.level.scale if len(felt) else self.level.unit
+        return float(np.median(felt)) / self.subproblem.scale if len(felt) else self.subproblem.unit

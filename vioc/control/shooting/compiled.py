@@ -1,4 +1,4 @@
-"""Barrier subproblems and Newton steps of multiple shooting in C (level.c).
+"""Barrier subproblems and Newton steps of multiple shooting in C (subproblem.c).
 
 C is used if the map's backend compiles and stages are small. There, NumPy calls take about half the time of
 an iteration: 22 of 48 ms for the cart-pole of the benchmarks.
@@ -16,17 +16,17 @@ import numpy as np
 from vioc.compile.background import ready
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import address, addresses, load_library
-from vioc.control.shooting.level import OF_DUALS, SIGMA, Iterate, Level, NewtonDirection, Worth
 from vioc.control.shooting.newton_step import Newton
 from vioc.control.shooting.stages import Point, StageBlocks, Stages
+from vioc.control.shooting.subproblem import OF_DUALS, SIGMA, Iterate, Merit, NewtonDirection, Subproblem
 from vioc.control.stages.recursion import SMALL, chain_source
 from vioc.maps.protocol import OneStepMap
 
 Long, Pointer, Number = ctypes.c_longlong, ctypes.c_void_p, ctypes.c_double
 
 
-class _Level(ctypes.Structure):
-    """Layout of the C struct `level`, a barrier subproblem (level.c)."""
+class _Subproblem(ctypes.Structure):
+    """Layout of the C struct `subproblem`, a barrier subproblem (subproblem.c)."""
 
     _fields_ = (
         *((name, Long) for name in ("N", "n", "q", "e", "m", "rows", "free", "limits")),
@@ -49,8 +49,9 @@ class _Iterate(ctypes.Structure):
     )
 
 
-def level_of(f: OneStepMap) -> type[Level]:
-    """Return the class of barrier subproblems: `NativeLevel` in C, `Level` in NumPy.
+def subproblem_of(f: OneStepMap) -> type[Subproblem]:
+    """Return the class of barrier subproblems, in C or in NumPy.
+    The former is `NativeSubproblem`, the latter `Subproblem`.
     C is used if the map has few states and inputs and its backend compiles.
 
     With the backend ``"auto"``, searches that begin before the library is compiled use NumPy. A search keeps
@@ -59,10 +60,10 @@ def level_of(f: OneStepMap) -> type[Level]:
     native = f.backend.name != "virtual" and f.ndx + f.nu <= SMALL and find_compiler() is not None
     if native and f.backend.name == "auto":
         native = ready(_library, [_source()])
-    return NativeLevel if native else Level
+    return NativeSubproblem if native else Subproblem
 
 
-class NativeLevel(Level):
+class NativeSubproblem(Subproblem):
     """Barrier subproblem of the interior-point method whose arithmetic is done in C."""
 
     native = True
@@ -76,7 +77,7 @@ class NativeLevel(Level):
         )
         self._held = self.lower, self.upper, self.kind, self._hard, start, self.estimate, self.costates
         sizes = len(stages.lengths), f.ndx, f.ndx + f.nu, f.ndx - stages.rigid, rows.m, len(rows)
-        self._level = _Level(*sizes, start.shape[1], self._count, *addresses(self._held))
+        self._subproblem = _Subproblem(*sizes, start.shape[1], self._count, *addresses(self._held))
         self._blocks: tuple[Any, ...] = (None,)  # the last blocks, their C struct, and the arrays in it
         self._iterate: tuple[Any, ...] = (None,)
         self._found = np.empty(3)
@@ -84,7 +85,7 @@ class NativeLevel(Level):
 
     def now(self) -> Any:
         """Return a pointer to this barrier subproblem as a C struct."""
-        v = self._level
+        v = self._subproblem
         v.mu, v.soft, v.scale, v.share = self.mu, self.soft, self.scale, self.share
         return ctypes.byref(v)
 
@@ -109,25 +110,25 @@ class NativeLevel(Level):
             self._blocks = b, _Blocks(*addresses(kept), 0 if one else m * q), kept
         return ctypes.byref(self._blocks[1])
 
-    def worth(self, point: Point, s: np.ndarray) -> Worth:
+    def merit(self, point: Point, s: np.ndarray) -> Merit:
         arrays = np.ascontiguousarray(point.gaps), point.rows, s  # kept alive during the call
         gaps, h, of_s = addresses(arrays)
-        _library().vioc_level_worth(self.now(), gaps, h, point.cost, of_s, self._at_found)
-        return Worth(*self._found.tolist())
+        _library().vioc_subproblem_merit(self.now(), gaps, h, point.cost, of_s, self._at_found)
+        return Merit(*self._found.tolist())
 
-    def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
+    def trial_merit(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Merit]:
         s = s.copy()
         arrays = np.ascontiguousarray(point.gaps), point.rows, s
         gaps, h, of_s = addresses(arrays)
         given = self.now(), self.of(it), self.keep, gaps, h, point.cost
-        _library().vioc_level_judged(*given, of_s, self._at_found)
-        return s, Worth(*self._found.tolist())
+        _library().vioc_subproblem_trial_merit(*given, of_s, self._at_found)
+        return s, Merit(*self._found.tolist())
 
     def hessian(self, it, b, of_states, of_inputs, of_start):
         M, last = np.empty(b.H.shape), np.empty(b.H_end.shape)
         given = self.now(), self.blocks(b), self.of(it), of_states, of_inputs
         arrays = np.ascontiguousarray(of_start, float), M, last
-        _library().vioc_level_hessian(*given, *addresses(arrays))
+        _library().vioc_subproblem_hessian(*given, *addresses(arrays))
         return M, last
 
     def linear(self, it, b, gaps, r, bent):
@@ -136,24 +137,24 @@ class NativeLevel(Level):
         arrays = np.ascontiguousarray(gaps), r, v, g, end, c
         left, rows, *out = addresses(arrays)
         given = self.now(), self.blocks(b), self.of(it), left, rows
-        _library().vioc_level_linear(*given, None if more is None else address(more), *out)
+        _library().vioc_subproblem_linear(*given, None if more is None else address(more), *out)
         return v, g, end, c
 
     def direction(self, it, b, r, v, solved):
         out = np.empty((4, len(it.y)))
         given = self.now(), self.blocks(b), self.of(it), 1 - self.keep
-        _library().vioc_level_direction(*given, *addresses([r, v, *solved[:2], out]), self._at_found)
+        _library().vioc_subproblem_direction(*given, *addresses([r, v, *solved[:2], out]), self._at_found)
         return directed(solved, out, self._found)
 
     def moved(self, it, d, point, s, length, of_multipliers):
         p, (y, low, high) = np.empty(it.p.shape), np.empty((3, len(s)))
         places = addresses([d.p, d.y, d.low, d.high, s, p, y, low, high])
-        _library().vioc_level_moved(self.now(), self.of(it), length, of_multipliers, SIGMA, *places)
+        _library().vioc_subproblem_moved(self.now(), self.of(it), length, of_multipliers, SIGMA, *places)
         return Iterate(point, p, y, s, low, high)
 
     def errors(self, it, b):
         self.set_share(it)
-        _library().vioc_level_errors(
+        _library().vioc_subproblem_errors(
             self.now(), self.blocks(b), self.of(it), self.mu, OF_DUALS, self._at_found
         )
         return self._found[0].item(), self._found[1].item()
@@ -167,22 +168,24 @@ class _Kept(ctypes.Structure):
     )
 
 
-def newton_of(level: Level) -> Newton:
+def newton_of(subproblem: Subproblem) -> Newton:
     """Return the Newton solver of a barrier subproblem, in C or in NumPy.
-    The solver is in C if the subproblem is a `NativeLevel` and the initial state is given.
+    The solver is in C if the subproblem is a `NativeSubproblem` and the initial state is given.
     """
-    given = not level.stages.start.shape[1]
-    return NativeNewton(level) if isinstance(level, NativeLevel) and given else Newton(level)
+    given = not subproblem.stages.start.shape[1]
+    return (
+        NativeNewton(subproblem) if isinstance(subproblem, NativeSubproblem) and given else Newton(subproblem)
+    )
 
 
 class NativeNewton(Newton):
     """Newton solver in C for problems with a given initial state."""
 
-    level: NativeLevel
+    subproblem: NativeSubproblem
 
-    def __init__(self, level: NativeLevel):
-        super().__init__(level)
-        N, n, m, rows = self.lq.N, self.lq.n, self.lq.m, len(level.stages.rows)
+    def __init__(self, subproblem: NativeSubproblem):
+        super().__init__(subproblem)
+        N, n, m, rows = self.lq.N, self.lq.n, self.lq.m, len(subproblem.stages.rows)
         q = n + m
         shapes = (N, q, q), (n, n), (rows,), (N, q), (n,), (N, n)
         self._arrays = [np.empty(shape) for shape in shapes]
@@ -190,20 +193,20 @@ class NativeNewton(Newton):
         self._soft, self._found = 0.0, np.empty(3)
 
     def factor(self, it, b, of_states, of_inputs, of_start):
-        level, start = self.level, np.ascontiguousarray(of_start, float)
-        self._soft = level.elastic(it)
-        given = level.now(), level.blocks(b), level.of(it), ctypes.byref(self._kept)
+        subproblem, start = self.subproblem, np.ascontiguousarray(of_start, float)
+        self._soft = subproblem.elastic(it)
+        given = subproblem.now(), subproblem.blocks(b), subproblem.of(it), ctypes.byref(self._kept)
         return _library().vioc_newton_factor(*given, of_states, of_inputs, address(start)) < 0
 
     def solve(self, it, b, gaps, r, bent=None):
-        level, (N, n, m) = self.level, (self.lq.N, self.lq.n, self.lq.m)
+        subproblem, (N, n, m) = self.subproblem, (self.lq.N, self.lq.n, self.lq.m)
         x, u, p, out = np.empty((N + 1, n)), np.empty((N, m)), np.empty((N + 1, n)), np.empty((4, len(it.y)))
         more = None if bent is None else np.concatenate([bent[0].ravel(), bent[1]])
-        given = level.now(), level.blocks(b), level.of(it), ctypes.byref(self._kept)
+        given = subproblem.now(), subproblem.blocks(b), subproblem.of(it), ctypes.byref(self._kept)
         arrays = np.ascontiguousarray(gaps), r, x, u, p, out, self._found
         left, rows, *to = addresses(arrays)
         of_more = None if more is None else address(more)
-        _library().vioc_newton_solve(*given, self._soft, 1 - level.keep, left, rows, of_more, *to)
+        _library().vioc_newton_solve(*given, self._soft, 1 - subproblem.keep, left, rows, of_more, *to)
         return directed((x, u, p), out, self._found)
 
 
@@ -218,23 +221,23 @@ def directed(
 
 @lru_cache(maxsize=1)
 def _source() -> str:
-    return chain_source() + Path(__file__).with_name("level.c").read_text("utf-8")
+    return chain_source() + Path(__file__).with_name("subproblem.c").read_text("utf-8")
 
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    library = load_library([_source()], "levels of an interior point")
+    library = load_library([_source()], "subproblems of an interior point")
     P, R = Pointer, Number
     for name, arguments in (
         ("errors", [P, P, P, R, R, P]),
         ("hessian", [P, P, P, R, R, P, P, P]),
         ("linear", [P] * 10),
         ("direction", [P, P, P, R, *[P] * 6]),
-        ("worth", [P, P, P, R, P, P]),
-        ("judged", [P, P, R, P, P, R, P, P]),
+        ("merit", [P, P, P, R, P, P]),
+        ("trial_merit", [P, P, R, P, P, R, P, P]),
         ("moved", [P, P, R, R, R, *[P] * 9]),
     ):
-        function = getattr(library, f"vioc_level_{name}")
+        function = getattr(library, f"vioc_subproblem_{name}")
         function.argtypes, function.restype = arguments, None
     library.vioc_newton_factor.argtypes = [P, P, P, P, R, R, P]
     library.vioc_newton_factor.restype = Long

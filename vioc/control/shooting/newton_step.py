@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from vioc.control.shooting.level import Iterate, Level, NewtonDirection
 from vioc.control.shooting.stages import StageBlocks
+from vioc.control.shooting.subproblem import Iterate, NewtonDirection, Subproblem
 from vioc.control.stages.linear_quadratic import LinearQuadratic
 from vioc.control.stages.recursion import Recursion
 
@@ -17,9 +17,9 @@ from vioc.control.stages.recursion import Recursion
 class Newton:
     """Newton solver of a barrier subproblem; call `factor`, then `solve`."""
 
-    def __init__(self, level: Level):
-        self.level, stages, f = level, level.stages, level.stages.map
-        self.lq = Recursion(len(stages.lengths), f.ndx, f.nu, stages.start, level.native, stages.rigid)
+    def __init__(self, subproblem: Subproblem):
+        self.subproblem, stages, f = subproblem, subproblem.stages, subproblem.stages.map
+        self.lq = Recursion(len(stages.lengths), f.ndx, f.nu, stages.start, subproblem.native, stages.rigid)
         self._from = np.zeros(f.ndx)
         self.gains = self.lq.gains  # (N, nu, ndx) of the last factorization
 
@@ -29,10 +29,10 @@ class Newton:
         """Factor the Hessian of a Newton step after shifts are added to its diagonal.
         Return True if the linear-quadratic subproblem has a unique minimum.
 
-        `Level.hessian` documents the shifts.
+        `Subproblem.hessian` documents the shifts.
         """
-        M, last = self.level.hessian(it, b, of_states, of_inputs, of_start)
-        return self.lq.factor(LinearQuadratic(b.F, M, last, b.g, b.g_end, b.c), self.level.elastic(it))
+        M, last = self.subproblem.hessian(it, b, of_states, of_inputs, of_start)
+        return self.lq.factor(LinearQuadratic(b.F, M, last, b.g, b.g_end, b.c), self.subproblem.elastic(it))
 
     def solve(
         self, it: Iterate, b: StageBlocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None = None
@@ -42,7 +42,7 @@ class Newton:
         The last factors are used. `gaps` are the defects, and r the constraint residuals. `bent`, if given,
         is a pair of arrays, (N, q) and (ndx,), that are added to the cost's gradient.
         """
-        v, g, end, c = self.level.linear(it, b, gaps, r, bent)
-        return self.level.direction(
+        v, g, end, c = self.subproblem.linear(it, b, gaps, r, bent)
+        return self.subproblem.direction(
             it, b, r, v, self.lq.solve(LinearQuadratic(b.F, b.H, b.H_end, g, end, c), self._from)
         )

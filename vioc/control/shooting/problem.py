@@ -35,10 +35,10 @@ from vioc.control.problem.result import (
 from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status, verdict
 from vioc.control.shooting.barrier import Interior
-from vioc.control.shooting.compiled import level_of
-from vioc.control.shooting.level import Level
+from vioc.control.shooting.compiled import subproblem_of
 from vioc.control.shooting.rows import ConstraintRows, collected
 from vioc.control.shooting.stages import Stages
+from vioc.control.shooting.subproblem import Subproblem
 from vioc.control.shooting.unknowns import Unknowns
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
@@ -192,14 +192,14 @@ class ShootingProblem(ABC):
         interrupt = None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
             tried: list[tuple[Interior, str]] = []
-            own_level = level_of(stages.map)
+            subproblem_class = subproblem_of(stages.map)
             try:
                 for start in order(stages, X, U, duals):
                     left = max_iterations - log.steps
                     if tried and left <= 0:
                         break
-                    level = own_level(stages, tolerance, start.soft, scale)
-                    search, held = self._begun(level, start)
+                    subproblem = subproblem_class(stages, tolerance, start.soft, scale)
+                    search, held = self._begun(subproblem, start)
                     rows.check_start(search.now.point.curve)
                     tried.append((search, held or start.said))
                     search.iterate(left if start.whole else (left + 1) // 2, log)
@@ -291,7 +291,7 @@ class ShootingProblem(ABC):
         X[0] = first
         return X, np.array(U, float), constants
 
-    def _begun(self, level: Level, start: SearchStart) -> tuple[Interior, str]:
+    def _begun(self, subproblem: Subproblem, start: SearchStart) -> tuple[Interior, str]:
         """Return a search and a message about its start, which is usually empty.
 
         The search starts from the guess. If a step of the guess cannot be computed, all states of the start
@@ -299,12 +299,12 @@ class ShootingProblem(ABC):
         """
         _, X, U, duals, said, _ = start
         try:
-            return Interior(level, level.stages.consistent(X), U, duals, rolled=not said), ""
+            return Interior(subproblem, subproblem.stages.consistent(X), U, duals, rolled=not said), ""
         except OptimizationError as error:
             held = np.tile(X[0], (len(X), 1))
             if np.array_equal(held, X) and not U.any():
                 raise
-            search = Interior(level, held, np.zeros_like(U), duals)
+            search = Interior(subproblem, held, np.zeros_like(U), duals)
             return search, f"{error}; the search began with the initial state at all samples"
 
     def _outcome(
@@ -326,13 +326,13 @@ class ShootingProblem(ABC):
             search.status,
             History.of(log.records),
             (it.point.curve, curve, far, search.stages.gains_of(search.gains)),
-            {**search.stages.rows.multipliers(it.y / search.level.scale), **self._of_start(search)},
+            {**search.stages.rows.multipliers(it.y / search.subproblem.scale), **self._of_start(search)},
             iterations=log.steps,
             seconds=log.seconds,
             said=(begun, search.note, hint(search.status)),
             slope=-search.promise,
             error=search.error,
-            scale=search.level.scale,
+            scale=search.subproblem.scale,
             rows=search.stages.rows,
             sizes=sizes,
         )
@@ -350,7 +350,7 @@ class ShootingProblem(ABC):
         except StepError:  # the search ended because of this error
             return {}
         pulled = b.F[0].T @ it.p[1] + b.pulled(it.y)[0][0]
-        slope = (b.g[0] + pulled / search.level.scale) / stages.of_both
+        slope = (b.g[0] + pulled / search.subproblem.scale) / stages.of_both
         return {f"initial {n}": np.array([-slope[at].sum()]) for n, at in self.unknowns.told.items()}
 
     def result(

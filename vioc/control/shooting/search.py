@@ -12,10 +12,10 @@ from functools import partial
 
 import numpy as np
 
-from vioc.control.costs.cost import Foreseen
-from vioc.control.shooting.level import Iterate, Level, NewtonDirection, Worth
+from vioc.control.costs.cost import Predicted
 from vioc.control.shooting.newton_step import Newton
 from vioc.control.shooting.stages import Point, StageBlocks
+from vioc.control.shooting.subproblem import Iterate, Merit, NewtonDirection, Subproblem
 from vioc.maps.derivatives import Linearization
 
 TRIALS = 25
@@ -32,14 +32,14 @@ SUFFICIENT = 1e-4  # fraction of the predicted decrease that a step must reach
 CORRECTIONS, CLOSER = 4, 0.5  # corrections of the first trial: number, largest ratio of successive excesses
 HARMLESS = 1e-10  # relative increase of the merit that rounding causes along sensitive motions
 FLOOR = 10.0  # changes of the merit up to FLOOR eps times its value are rounding
-LOST = Worth(np.nan, np.nan, np.nan)  # merit of a trial without steps, which merit and filter reject
+LOST = Merit(np.nan, np.nan, np.nan)  # merit of a trial without steps, which merit and filter reject
 
 
 class LineSearch:
     """Line search by Armijo's rule on the merit, with a filter as alternative."""
 
-    def __init__(self, level: Level, newton: Newton):
-        self.stages, self.level, self.newton = level.stages, level, newton
+    def __init__(self, subproblem: Subproblem, newton: Newton):
+        self.stages, self.subproblem, self.newton = subproblem.stages, subproblem, newton
         self._filter: list[tuple[float, float]] = []
         self._strayed = 0  # consecutive iterations whose step was not a trajectory
         self.cut = False  # True if a trial of the last step had no steps
@@ -53,19 +53,19 @@ class LineSearch:
         it: Iterate,
         b: StageBlocks,
         d: NewtonDirection,
-        worth: Worth,
+        merit: Merit,
         lin: Linearization | None,
         unseen: bool,
     ) -> tuple[Iterate | None, float, int]:
         """Search along a Newton direction for the next iterate.
 
         Return three items: the next iterate, or None if no trial is accepted; the step length; and the number
-        of trials. `worth` is the merit of the present iterate. `lin` is given if the Hessian of b is exact;
+        of trials. `merit` is the merit of the present iterate. `lin` is given if the Hessian of b is exact;
         second-order corrections then include the prediction errors of the cost's residuals. `unseen` is True
         if the predicted reduction of the merit is below its rounding error; a trial is then refused only if
         it raises the merit by more than the fraction `HARMLESS`.
         """
-        rounding = (HARMLESS if unseen else 10 * np.finfo(float).eps) * abs(worth.merit)
+        rounding = (HARMLESS if unseen else 10 * np.finfo(float).eps) * abs(merit.value)
         length, of_multipliers = d.lengths
         size = float(np.abs(d.dx).max())
         gaps = it.point.open
@@ -75,24 +75,24 @@ class LineSearch:
         for trial in range(TRIALS):
             X, U = self.stages.moved(it.point, d.dx, d.du, length)
             stepped = it.s + length * d.s
-            enough = worth.merit + SUFFICIENT * length * d.slope + rounding
+            enough = merit.value + SUFFICIENT * length * d.slope + rounding
             near = FAITHFUL * length * size if gaps else np.inf
             point = self.stages.followed(X, U, self.newton.gains, near) if follow else None
-            s, of_trial = self._judged(it, point, stepped)
-            followed = point is not None and (free or of_trial.merit <= enough)
+            s, of_trial = self._trial_merit(it, point, stepped)
+            followed = point is not None and (free or of_trial.value <= enough)
             if not followed:
                 follow = follow and not (gaps and point is None)  # shorter steps keep more of the defects
                 point = self.stages.at(X, U)
-                s, of_trial = self._judged(it, point, stepped)
-            if point is not None and followed and free and not trial and seen(d.slope, worth.merit):
-                point, of_trial, length = self._longer(it, d, point, worth, of_trial)
+                s, of_trial = self._trial_merit(it, point, stepped)
+            if point is not None and followed and free and not trial and seen(d.slope, merit.value):
+                point, of_trial, length = self._longer(it, d, point, merit, of_trial)
             if point is not None:
-                if of_trial.merit <= enough or self._passes(it, b, d, length, point, worth, of_trial, lin):
+                if of_trial.value <= enough or self._passes(it, b, d, length, point, merit, of_trial, lin):
                     self._strayed = 0 if followed else self._strayed + 1
                     share = min(length, 1.0)  # of the way to the new multipliers
-                    return self.level.moved(it, d, point, s, share, of_multipliers), length, trial + 1
+                    return self.subproblem.moved(it, d, point, s, share, of_multipliers), length, trial + 1
                 if not trial and (lin is not None or len(it.y)):
-                    better = self._corrected(it, b, d, length, point, s, of_trial.merit, enough, lin)
+                    better = self._corrected(it, b, d, length, point, s, of_trial.value, enough, lin)
                     if better is not None:
                         return better, length, trial + 2
             self.cut |= point is None
@@ -100,69 +100,73 @@ class LineSearch:
         return None, 0.0, TRIALS
 
     def _longer(
-        self, it: Iterate, d: NewtonDirection, point: Point, here: Worth, there: Worth
-    ) -> tuple[Point, Worth, float]:
+        self, it: Iterate, d: NewtonDirection, point: Point, here: Merit, there: Merit
+    ) -> tuple[Point, Merit, float]:
         """Double the length of a full step while the merit falls almost linearly.
         Return the best trial, its merit and its step length, which is at most `LONGEST`.
 
         `here` is the merit of the iterate. `point` is the trial of the full step, and `there` is its merit.
         """
         length = 1.0
-        while length < LONGEST and here.merit - there.merit >= -STRAIGHT * length * d.slope:
+        while length < LONGEST and here.value - there.value >= -STRAIGHT * length * d.slope:
             X, U = self.stages.moved(it.point, d.dx, d.du, 2 * length)
             longer = self.stages.followed(X, U, self.newton.gains)
-            _, of_longer = self._judged(it, longer, it.s)
-            if longer is None or not of_longer.merit < there.merit:
+            _, of_longer = self._trial_merit(it, longer, it.s)
+            if longer is None or not of_longer.value < there.value:
                 break
             point, there, length = longer, of_longer, 2 * length
         return point, there, length
 
-    def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:
+    def _trial_merit(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Merit]:
         """Return slacks and merit of a trial step along the search direction.
         The merit is NaN if a step of the map cannot be computed.
         """
-        return (s, LOST) if point is None else self.level.judged(it, point, s)
+        return (s, LOST) if point is None else self.subproblem.trial_merit(it, point, s)
 
-    def _passes(self, it, b, d, length, point, here: Worth, there: Worth, lin) -> bool:
+    def _passes(self, it, b, d, length, point, here: Merit, there: Merit, lin) -> bool:
         """Return True if the filter accepts a trial.
 
-        The filter compares costs with barriers (`Worth.price`) and violations (`Worth.left`). The cost of the
-        trial must be below that of the current iterate by at least `MARGIN` times the violation of this
-        iterate. The violation of the trial must be at most `WIDEST`. The trial must have a lower cost or a
-        lower violation than each entry of the filter. The entries are the iterates of this subproblem from
-        which the filter accepted a step. The filter is needed since full steps along curved equations
+        The filter compares costs with barriers (`Merit.barrier_cost`) and violations (`Merit.violation`). The
+        cost of the trial must be below that of the current iterate by at least `MARGIN` times the violation
+        of this iterate. The violation of the trial must be at most `WIDEST`. The trial must have a lower cost
+        or a lower violation than each entry of the filter. The entries are the iterates of this subproblem
+        from which the filter accepted a step. The filter is needed since full steps along curved equations
         increase any merit. With an exact Hessian the cost's residuals are such equations, and their
         prediction errors count as violation (`_elastic`).
         """
-        if lin is not None and any(rho is not None for rho in it.foreseen):
-            there_foreseen = self.stages.foreseen(b, lin, d.dx, d.du, it.foreseen, length)
-            here = self._elastic(b, it.foreseen, it.point, here)
-            there = self._elastic(b, there_foreseen, point, there)
-        corner = here.price - MARGIN * here.left, here.left
-        if not there.price <= corner[0] or there.left > WIDEST:
+        if lin is not None and any(rho is not None for rho in it.predicted):
+            there_predicted = self.stages.predicted(b, lin, d.dx, d.du, it.predicted, length)
+            here = self._elastic(b, it.predicted, it.point, here)
+            there = self._elastic(b, there_predicted, point, there)
+        corner = here.barrier_cost - MARGIN * here.violation, here.violation
+        if not there.barrier_cost <= corner[0] or there.violation > WIDEST:
             return False
-        if any(there.price >= price and there.left >= left for price, left in self._filter):
+        if any(
+            there.barrier_cost >= cost and there.violation >= violation for cost, violation in self._filter
+        ):
             return False
         self._filter.append(corner)
         return True
 
-    def _elastic(self, b: StageBlocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
+    def _elastic(self, b: StageBlocks, predicted: Predicted, point: Point, merit: Merit) -> Merit:
         """Return merit, barrier cost and violation of a point, for use by the filter.
-        The cost of the errors of the predicted nonlinear residuals `foreseen` is subtracted from the barrier
+        The cost of the errors of the predicted nonlinear residuals `predicted` is subtracted from the barrier
         cost, and the magnitude of these errors counts as a violation.
         """
-        cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
-        return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))
+        cost = self.subproblem.scale * self.stages.cost.misprediction_cost(b.slopes, predicted, point.curve)
+        return Merit(merit.value, merit.barrier_cost - cost, max(merit.violation, PRICED * (2 * cost) ** 0.5))
 
     def _promises(self, it, b, d, length, point, s, merit, enough, lin) -> bool:
         """Return True if a second-order correction is predicted to help enough.
         The correction must at least halve the difference between the merit of the trial and the largest
         acceptable merit `enough`.
         """
-        after = self.level.corrected(it, d, point, s, length, merit)
-        if lin is not None and any(rho is not None for rho in it.foreseen):
-            foreseen = self.stages.foreseen(b, lin, d.dx, d.du, it.foreseen, length)
-            after -= self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
+        after = self.subproblem.corrected(it, d, point, s, length, merit)
+        if lin is not None and any(rho is not None for rho in it.predicted):
+            predicted = self.stages.predicted(b, lin, d.dx, d.du, it.predicted, length)
+            after -= self.subproblem.scale * self.stages.cost.misprediction_cost(
+                b.slopes, predicted, point.curve
+            )
         return after - enough <= CLOSER * (merit - enough)
 
     def _corrected(self, it, b, d, length, point, s, merit, enough, lin) -> Iterate | None:
@@ -178,7 +182,7 @@ class LineSearch:
         `excess_gaps` and `excess_rows` are the values at the trial minus these predictions. The next `given`
         is the step length times the first defects and residuals, plus the excess.
         """
-        gaps, r = it.point.gaps, self.level.remains(it.point, it.s)
+        gaps, r = it.point.gaps, self.subproblem.residuals(it.point, it.s)
         given, step = (gaps, r), length
         near = FAITHFUL * length * float(np.abs(d.dx).max()) if it.point.open else np.inf
         follow = partial(self.stages.followed, gains=self.newton.gains, near=near)
@@ -189,9 +193,9 @@ class LineSearch:
             return None
         dx = length * d.dx
         for _ in range(CORRECTIONS):
-            of_gaps, of_rows = self.level.given_way(it, d.p, d.y)
+            of_gaps, of_rows = self.subproblem.elastic_residuals(it, d.p, d.y)
             excess_gaps = point.gaps - gaps + step * (given[0] - of_gaps)
-            excess_rows = self.level.remains(point, s) - r + step * (given[1] - of_rows)
+            excess_rows = self.subproblem.residuals(point, s) - r + step * (given[1] - of_rows)
             bent = None
             if lin is not None:
                 bent = self.stages.beyond(b, lin, point.curve, step * d.dx, step * d.du)
@@ -204,10 +208,10 @@ class LineSearch:
             before, merit = merit, np.inf
             for trial in trials:
                 found = trial(X, U)
-                s, of_trial = self._judged(it, found, it.s + step * d.s)
-                if found is not None and of_trial.merit <= enough:
-                    return self.level.moved(it, d, found, s, step, of_multipliers)
-                merit = merit if found is None else min(merit, of_trial.merit)
+                s, of_trial = self._trial_merit(it, found, it.s + step * d.s)
+                if found is not None and of_trial.value <= enough:
+                    return self.subproblem.moved(it, d, found, s, step, of_multipliers)
+                merit = merit if found is None else min(merit, of_trial.value)
             if found is None or not merit - enough <= CLOSER * (before - enough):
                 return None
             point = found

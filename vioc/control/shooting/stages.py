@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import finite
-from vioc.control.costs.cost import Bending, Cost, Foreseen
+from vioc.control.costs.cost import Bending, Cost, Predicted
 from vioc.control.problem.consistent import ConstraintProjection
 from vioc.control.shooting.rows import ConstraintRows
 from vioc.control.stages.linear_quadratic import LinearQuadratic
@@ -163,14 +163,14 @@ class Stages:
         return Point(curve, steps, gaps, cost, rows) if finite(gaps, rows) else None
 
     def blocks(
-        self, point: Point, lin: Linearization, exact: bool = False, foreseen: Foreseen = (None, None)
+        self, point: Point, lin: Linearization, exact: bool = False, predicted: Predicted = (None, None)
     ) -> StageBlocks:
         """Return the quadratic model of the problem along a curve of states and inputs.
 
         It has the first derivatives of map, cost and constraints. Its Hessian is that of the cost alone:
-        Gauss-Newton, or exact with the predicted residuals `foreseen` as multipliers (`Cost.expand`).
+        Gauss-Newton, or exact with the predicted residuals `predicted` as multipliers (`Cost.expand`).
         """
-        e = self.cost.expand(point.curve, lin, exact, foreseen)
+        e = self.cost.expand(point.curve, lin, exact, predicted)
         J, J_end = self.rows.jacobians(point.curve, lin)
         of_x, of_z = self.of_states, self.of_both
         F = np.concatenate([lin.A, lin.B], axis=2) * (of_z / of_x[:, None])
@@ -231,21 +231,21 @@ class Stages:
         """Convert feedback gains from scaled variables to the units of the map."""
         return gains * (self.of_inputs[:, None] / self.of_states)
 
-    def foreseen(
+    def predicted(
         self,
         b: StageBlocks,
         lin: Linearization,
         dx: np.ndarray,
         du: np.ndarray,
-        before: Foreseen,
+        before: Predicted,
         length: float,
-    ) -> Foreseen:
+    ) -> Predicted:
         """Predict the nonlinear residuals of the cost after a step along dx, du.
         The step is the fraction `length` of dx and du, which are in scaled units.
 
-        `Cost.foreseen` documents the arguments.
+        `Cost.predicted` documents the arguments.
         """
-        return self.cost.foreseen(b.slopes, lin, *self.steps_of(dx, du), before, length)
+        return self.cost.predicted(b.slopes, lin, *self.steps_of(dx, du), before, length)
 
     def beyond(
         self, b: StageBlocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray

@@ -20,7 +20,7 @@ from vioc.control.costs.cost import Cost
 from vioc.control.costs.squares import Squares
 from vioc.control.problem.consistent import loose_start
 from vioc.control.problem.limits import PathConstraint, duration_limits, end_condition, end_values, shifts
-from vioc.control.shooting.level import INTERIOR
+from vioc.control.shooting.subproblem import INTERIOR
 from vioc.maps.made.extended import DURATION, PARAMETER, ExtendedMap
 from vioc.maps.protocol import OneStepMap
 from vioc.names import by_name

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vioc.control.costs.cost import Foreseen
+from vioc.control.costs.cost import Predicted
 from vioc.control.problem.sizes import power
 from vioc.control.shooting.stages import Point, StageBlocks, Stages
 from vioc.control.stages.linear_quadratic import costates
@@ -23,10 +23,10 @@ CHEAP = 30.0  # factor from the cost of inputs to the cost of a whole motion
 LEAST = 1e-6  # smallest cost that is assumed, in units of the cost
 SMALL = 1e-2  # gradient and Hessian below which the cost at the end is scaled up to 1
 FLAT = 1e-6  # gradient over Hessian below which the Hessian sets the scale: the cost is at its minimum
-LEVEL = 0.1  # first barrier parameter
+FIRST_MU = 0.1  # first barrier parameter
 NEXT = 0.1, 1.7  # next barrier parameter: smallest factor, power
 EARLY = 0.3  # step length below which a slack or bound multiplier meets its bound early
-RELENT = 0.3  # fraction of its previous value to which mu is raised in that case
+RAISE = 0.3  # fraction of its previous value to which mu is raised in that case
 STIFFER = 10.0, 1e-8  # factor by which the regularization of constraints and defects falls; smallest one
 CLOSING, FAST = 0.25, 0.05  # ratio of infeasibilities of two subproblems: some progress, fast progress
 AHEAD = 0.01  # smallest mu over infeasibility: smaller ones gain nothing while constraints are violated
@@ -51,9 +51,9 @@ class Iterate:
     s, low, high : (rows,)
         Slacks (for an equation, its right side), and the multipliers >= 0 of the slacks' lower and upper
         bounds, 0 for a missing bound.
-    foreseen : pair of arrays
-        Predicted residuals rho of the running and the terminal cost, see `Cost.foreseen`. A residual r with a
-        large weight W acts like an equation r = 0, but its multiplier W r is inaccurate far from the
+    predicted : pair of arrays
+        Predicted residuals rho of the running and the terminal cost, see `Cost.predicted`. A residual r with
+        a large weight W acts like an equation r = 0, but its multiplier W r is inaccurate far from the
         solution. The exact Hessian therefore contains W rho, which the last Newton steps predict (IP 15).
     """
 
@@ -63,7 +63,7 @@ class Iterate:
     s: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    foreseen: Foreseen = (None, None)
+    predicted: Predicted = (None, None)
 
 
 class NewtonDirection(NamedTuple):
@@ -85,19 +85,19 @@ class NewtonDirection(NamedTuple):
     lengths: tuple[float, float]
 
 
-class Worth(NamedTuple):
+class Merit(NamedTuple):
     """Merit of a point, with its barrier cost and its constraint violation.
 
-    `merit` is M of (IP 7). `price` is the scaled cost plus the logarithmic barriers, without the terms of
-    constraints and defects. `left` is the largest magnitude of all constraint residuals and defects.
+    `value` is M of (IP 7). `barrier_cost` is the scaled cost plus the logarithmic barriers, without the terms
+    of constraints and defects. `violation` is the largest magnitude of all constraint residuals and defects.
     """
 
-    merit: float
-    price: float
-    left: float
+    value: float
+    barrier_cost: float
+    violation: float
 
 
-class Level:
+class Subproblem:
     """Barrier subproblem of the interior-point method.
 
     The first one has the largest barrier parameter mu; `next` turns it into the next one.
@@ -120,8 +120,8 @@ class Level:
         Multiplier estimates of constraints and dynamics.
     share : float
         Divisor of the complementarity residuals of inequalities, at most 1; see `set_share`.
-    left : float
-        Violation (`Worth.left`) at the last update of the multiplier estimates.
+    violation : float
+        Violation (`Merit.violation`) at the last update of the multiplier estimates.
     kind : (rows,)
         `NONE` without a limit, `EQUATION` or `INEQUALITY`.
     lower, upper, has : (rows,), and a pair of these
@@ -136,7 +136,7 @@ class Level:
     native = False
 
     def __init__(self, stages: Stages, tolerance: float, soft: float, scale: float | None = None):
-        self.stages, self.tolerance, self.soft, self.mu = stages, tolerance, soft, LEVEL
+        self.stages, self.tolerance, self.soft, self.mu = stages, tolerance, soft, FIRST_MU
         self.scale, self._scaled, self.share = scale or 1.0, scale is not None, 1.0
         self.unit = 1.0
         rows, n = stages.rows, stages.map.ndx
@@ -153,7 +153,7 @@ class Level:
         )
         self.gives = np.arange(n) < n - stages.rigid  # states whose defects are regularized
         self.estimate, self.costates = np.zeros(len(rows)), np.zeros((len(stages.lengths) + 1, n))
-        self.left, self.stuck, self._fell_from = np.inf, 0, 0.0
+        self.violation, self.stuck, self._fell_from = np.inf, 0, 0.0
 
     # -- slacks ---------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Level:
         """
         return self.mu / (s - self.lower), self.mu / (self.upper - s)
 
-    def remains(self, point: Point, s: np.ndarray) -> np.ndarray:
+    def residuals(self, point: Point, s: np.ndarray) -> np.ndarray:
         """Return the residuals of the constraints for slacks s.
         A residual is the constraint's value at a point minus its slack, or 0 if the constraint has no limit.
         """
@@ -186,17 +186,17 @@ class Level:
 
     # -- merit ----------------------------------------------------------------------------------
 
-    def worth(self, point: Point, s: np.ndarray) -> Worth:
+    def merit(self, point: Point, s: np.ndarray) -> Merit:
         """Return the merit of a point with slacks s.
         The result also has the barrier cost and the constraint violation.
         """
-        r, gaps = self.remains(point, s), point.gaps
-        price = self.scale * point.cost
+        r, gaps = self.residuals(point, s), point.gaps
+        barrier_cost = self.scale * point.cost
         for has, distance in zip(self.has, (s - self.lower, self.upper - s), strict=True):
-            price -= self.mu * float(np.log(distance[has]).sum())
-        return Worth(price + self._of_residuals(gaps, r), price, _largest(gaps, r))
+            barrier_cost -= self.mu * float(np.log(distance[has]).sum())
+        return Merit(barrier_cost + self._of_residuals(gaps, r), barrier_cost, _largest(gaps, r))
 
-    def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
+    def trial_merit(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Merit]:
         """Return slacks of a trial point, chosen for a low merit, and the merit with them.
 
         The slack of an inequality is either `s`, its value after the step, or the value of the constraint at
@@ -210,7 +210,7 @@ class Level:
             there = np.clip(h, low, high)
             better = self._unequal & (self._of_slacks(h, there) < self._of_slacks(h, s))
             s = np.where(better, there, s)
-        return s, self.worth(point, s)
+        return s, self.merit(point, s)
 
     def _of_slacks(self, h: np.ndarray, s: np.ndarray) -> np.ndarray:
         """Return the terms of the merit that depend on slacks, one for each constraint.
@@ -240,7 +240,7 @@ class Level:
         """
         return np.where(self.stages.rows.hard, 0.0, self.soft)
 
-    def given_way(self, it: Iterate, p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def elastic_residuals(self, it: Iterate, p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the defects and constraint residuals that the regularization permits.
 
         They are delta times p and y minus the estimates of these multipliers. They are 0 for free constants
@@ -257,10 +257,10 @@ class Level:
         to those of the linear model after a step of the given length. The cost then changes by these
         reductions times the new multipliers. `merit` is the merit before the correction.
         """
-        r, gaps = self.remains(point, s), point.gaps
-        of_gaps, of_rows = self.given_way(it, d.p, d.y)
+        r, gaps = self.residuals(point, s), point.gaps
+        of_gaps, of_rows = self.elastic_residuals(it, d.p, d.y)
         modelled = (1 - length) * it.point.gaps + length * of_gaps
-        left = (1 - length) * self.remains(it.point, it.s) + length * of_rows
+        left = (1 - length) * self.residuals(it.point, it.s) + length * of_rows
         change = self._of_residuals(modelled, left) - self._of_residuals(gaps, r)
         return merit + change + float(np.vdot(d.p[1:], gaps - modelled) + d.y @ (r - left))
 
@@ -364,7 +364,7 @@ class Level:
         self, it: Iterate, b: StageBlocks, dx: np.ndarray, dz: np.ndarray, moved: np.ndarray, ds: np.ndarray
     ) -> float:
         cost = np.vdot(b.g, dz) + b.g_end @ dx[-1]
-        rows = (self.estimate + self.remains(it.point, it.s) / self.soft) @ moved
+        rows = (self.estimate + self.residuals(it.point, it.s) / self.soft) @ moved
         change = (b.F @ dz[:, :, None])[..., 0] - dx[1:]
         rows += np.vdot(self.costates[1:] + it.point.gaps / self.soft, change)
         return float(self.scale * cost + rows + self._push(it) @ ds)
@@ -431,9 +431,9 @@ class Level:
         count = it.p[1:].size + it.y.size + 2 * self._count
         of_duals = max(1.0, duals / max(count, 1) / OF_DUALS)
         of_limits = max(1.0, limits / max(2 * self._count, 1) / OF_DUALS)
-        gaps, r = it.point.gaps, self.remains(it.point, it.s)
+        gaps, r = it.point.gaps, self.residuals(it.point, it.s)
         if mu:
-            of_gaps, of_rows = self.given_way(it, it.p, it.y)
+            of_gaps, of_rows = self.elastic_residuals(it, it.p, it.y)
             gaps, r = gaps - of_gaps, r - of_rows
         balance = np.where(self._unequal, it.y - it.high + it.low, 0.0)
         parts = [stationarity / of_duals, _largest(balance) / of_duals, _largest(gaps, r)]
@@ -501,7 +501,7 @@ class Level:
         of_low, of_high = np.where(self.has[0], -y, 0.0).clip(0), np.where(self.has[1], y, 0.0).clip(0)
         at = np.where(self._unequal, np.clip(h, self.lower, self.upper), self._target)
         there = replace(it, s=at, low=of_low, high=of_high)
-        self.mu = float(np.clip(self.errors(there, b)[0], self._last_mu, LEVEL))
+        self.mu = float(np.clip(self.errors(there, b)[0], self._last_mu, FIRST_MU))
         inside = self.inside(h)
         with np.errstate(divide="ignore", invalid="ignore"):
             low, high = self.lower + self.mu / of_low, self.upper - self.mu / of_high
@@ -512,16 +512,16 @@ class Level:
         of_low, of_high = self.multipliers(s)
         return replace(there, s=s, low=of_low, high=of_high)
 
-    def relents(self, d: NewtonDirection) -> bool:
+    def raise_mu(self, d: NewtonDirection) -> bool:
         """Raise mu in part if bounds shorten the first step of a subproblem too much.
         Return True if the barrier parameter mu was raised.
 
         Only the first step of a subproblem is tested.
         """
-        most, self._fell_from = RELENT * self._fell_from, 0.0
-        relents = self.mu < most and min(d.lengths) < EARLY
-        self.mu = most if relents else self.mu
-        return relents
+        most, self._fell_from = RAISE * self._fell_from, 0.0
+        raised = self.mu < most and min(d.lengths) < EARLY
+        self.mu = most if raised else self.mu
+        return raised
 
     @property
     def _last_mu(self) -> float:
@@ -534,9 +534,9 @@ class Level:
         violation fell slowly since the last update.
         """
         stiffer, smallest = STIFFER
-        before, self.left = self.left, self.worth(it.point, it.s).left
+        before, self.violation = self.violation, self.merit(it.point, it.s).violation
         self.estimate[:], self.costates[:] = it.y, it.p
-        if self.left <= max(self.tolerance, FAST * before) or self.soft <= smallest:
+        if self.violation <= max(self.tolerance, FAST * before) or self.soft <= smallest:
             return False
         self.soft = max(self.soft / stiffer, smallest)
         return True
@@ -549,13 +549,13 @@ class Level:
         It is repeated if delta does not fall and mu falls by less than a factor of 10, since the tolerance or
         the remaining violation limits mu from below. `stuck` counts the repetitions without progress.
         """
-        (least, power), before, mu = NEXT, self.left, self.mu
+        (least, power), before, mu = NEXT, self.violation, self.mu
         stiffer = self.renew(it)
-        self.mu = max(self._last_mu, min(least * mu, mu**power), min(mu, AHEAD * self.left))
+        self.mu = max(self._last_mu, min(least * mu, mu**power), min(mu, AHEAD * self.violation))
         self._fell_from = mu
         if not stiffer and self.mu > least * mu:
-            closing = self.left <= max(self.tolerance, CLOSING * before)
-            self.stuck = 0 if closing or self.left <= FEASIBLE else self.stuck + 1
+            closing = self.violation <= max(self.tolerance, CLOSING * before)
+            self.stuck = 0 if closing or self.violation <= FEASIBLE else self.stuck + 1
             return False
         return True
 

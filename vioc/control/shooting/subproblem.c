@@ -1,5 +1,5 @@
-/* Arithmetic of `level.py` in loops, for problems so small that calls of NumPy would take most of the time. Formulas
-   and names are those of `level.py`; matrices are row by row. stages/chain.c precedes this text and has the gain. */
+/* Arithmetic of `subproblem.py` in loops, for problems so small that calls of NumPy would take most of the time.
+   Formulas and names are those of `subproblem.py`; matrices are row by row. stages/chain.c precedes this text and has the gain. */
 
 enum { NONE, EQUATION, INEQUALITY };
 
@@ -10,7 +10,7 @@ typedef struct {
   const double *start;              /* (n, free) */
   const double *estimate, *costates; /* (rows,), (N+1, n) */
   double mu, soft, scale, share;
-} level;
+} subproblem;
 
 typedef struct {
   const double *F, *g, *g_end, *J, *J_end, *H, *H_end;
@@ -27,21 +27,21 @@ static double largest(double most, double value) {
   return value <= most || most != most ? most : value; /* NaN stays */
 }
 
-static double remains(const level *v, const double *h, const double *s, Long i) {
+static double residual(const subproblem *v, const double *h, const double *s, Long i) {
   return v->kind[i] ? h[i] - s[i] : 0;
 }
 
-static double softness(const level *v, Long i) { return v->hard[i] ? 0 : v->soft; }
+static double softness(const subproblem *v, Long i) { return v->hard[i] ? 0 : v->soft; }
 
-static double sigma(const level *v, const iterate *it, Long i) {
+static double sigma(const subproblem *v, const iterate *it, Long i) {
   return it->low[i] / (it->s[i] - v->lower[i]) + it->high[i] / (v->upper[i] - it->s[i]);
 }
 
-static double push(const level *v, const iterate *it, Long i) {
+static double push(const subproblem *v, const iterate *it, Long i) {
   return v->mu / (v->upper[i] - it->s[i]) - v->mu / (it->s[i] - v->lower[i]);
 }
 
-static double weight(const level *v, const iterate *it, Long i) {
+static double weight(const subproblem *v, const iterate *it, Long i) {
   double s;
   if (v->kind[i] == EQUATION) return 1 / v->soft;
   if (v->kind[i] == NONE) return 0;
@@ -58,7 +58,7 @@ static void pull(Long m, Long q, const double *J, const double *y, double *restr
 }
 
 /* Largest entry of the Lagrangian's gradient. */
-static double stationarity(const level *v, const blocks *b, const iterate *it) {
+static double stationarity(const subproblem *v, const blocks *b, const iterate *it) {
   const Long N = v->N, n = v->n, q = v->q, m = v->m, end = N * m;
   double r[WIDEST], most = 0;
   Long i, j, k;
@@ -84,7 +84,7 @@ static double stationarity(const level *v, const blocks *b, const iterate *it) {
   return most;
 }
 
-static double error(const level *v, const iterate *it, double most, double mu, double ones) {
+static double error(const subproblem *v, const iterate *it, double most, double mu, double ones) {
   const Long N = v->N, n = v->n;
   double limits = 0, duals = 0, of_duals, of_limits, left = 0, slack = 0;
   Long i, k;
@@ -103,7 +103,7 @@ static double error(const level *v, const iterate *it, double most, double mu, d
       left = largest(left, gap);
     }
   for (i = 0; i < v->rows; ++i) {
-    double rest = remains(v, it->h, it->s, i);
+    double rest = residual(v, it->h, it->s, i);
     if (mu != 0) rest -= softness(v, i) * (it->y[i] - v->estimate[i]);
     left = largest(left, rest);
     if (v->kind[i] != INEQUALITY) continue;
@@ -115,14 +115,14 @@ static double error(const level *v, const iterate *it, double most, double mu, d
 }
 
 /* KKT residuals of the problem, and of the barrier subproblem with `mu`. */
-PUBLIC void vioc_level_errors(const level *v, const blocks *b, const iterate *it, double mu, double ones, double *found) {
+PUBLIC void vioc_subproblem_errors(const subproblem *v, const blocks *b, const iterate *it, double mu, double ones, double *found) {
   const double most = stationarity(v, b, it);
   found[0] = error(v, it, most, 0, ones);
   found[1] = error(v, it, most, mu, ones);
 }
 
 /* M (N, q, q), with only the lower half written, and last (n, n). */
-PUBLIC void vioc_level_hessian(const level *v, const blocks *b, const iterate *it, double of_states,
+PUBLIC void vioc_subproblem_hessian(const subproblem *v, const blocks *b, const iterate *it, double of_states,
                                double of_inputs, const double *of_start, double *M, double *last) {
   const Long N = v->N, n = v->n, q = v->q, m = v->m, end = N * m;
   Long i, j, k, l;
@@ -153,7 +153,7 @@ PUBLIC void vioc_level_hessian(const level *v, const blocks *b, const iterate *i
 }
 
 /* `more`, (N, q) followed by (n,), is added to the cost's gradient unless it is NULL. */
-PUBLIC void vioc_level_linear(const level *v, const blocks *b, const iterate *it, const double *gaps,
+PUBLIC void vioc_subproblem_linear(const subproblem *v, const blocks *b, const iterate *it, const double *gaps,
                               const double *r, const double *more, double *out_v, double *g, double *end,
                               double *c) {
   const Long N = v->N, n = v->n, q = v->q, m = v->m, rows = v->rows;
@@ -178,7 +178,7 @@ static double most(double tau, double value, double step, double length) {
 }
 
 /* out: (4, rows) y, ds, and steps of low and high; found: slope, and the two lengths. */
-PUBLIC void vioc_level_direction(const level *v, const blocks *b, const iterate *it, double tau, const double *r,
+PUBLIC void vioc_subproblem_direction(const subproblem *v, const blocks *b, const iterate *it, double tau, const double *r,
                                  const double *given, const double *dx, const double *du, double *out,
                                  double *found) {
   const Long N = v->N, n = v->n, q = v->q, m = v->m, rows = v->rows;
@@ -215,7 +215,7 @@ PUBLIC void vioc_level_direction(const level *v, const blocks *b, const iterate 
         if (has_high)
           of_slacks = most(tau, to_high, -ds[i], of_slacks), of_duals = most(tau, it->high[i], high[i], of_duals);
       }
-      of_rows += (v->estimate[i] + remains(v, it->h, it->s, i) / v->soft) * (dh - ds[i]);
+      of_rows += (v->estimate[i] + residual(v, it->h, it->s, i) / v->soft) * (dh - ds[i]);
     }
     if (k == N) break;
     for (i = 0; i < n; ++i) {
@@ -232,12 +232,12 @@ PUBLIC void vioc_level_direction(const level *v, const blocks *b, const iterate 
 }
 
 /* found: merit, price and residual of a point with slacks s. */
-PUBLIC void vioc_level_worth(const level *v, const double *gaps, const double *h, double cost, const double *s,
+PUBLIC void vioc_subproblem_merit(const subproblem *v, const double *gaps, const double *h, double cost, const double *s,
                              double *found) {
   double price = v->scale * cost, rest = 0, left = 0;
   Long i;
   for (i = 0; i < v->rows; ++i) {
-    const double r = remains(v, h, s, i);
+    const double r = residual(v, h, s, i);
     rest += (v->estimate[i] + 0.5 / v->soft * r) * r;
     left = largest(left, r);
     if (v->kind[i] != INEQUALITY) continue;
@@ -253,7 +253,7 @@ PUBLIC void vioc_level_worth(const level *v, const double *gaps, const double *h
   found[2] = left;
 }
 
-static double of_slack(const level *v, Long i, double h, double s) {
+static double of_slack(const subproblem *v, Long i, double h, double s) {
   const double r = h - s;
   double total = v->estimate[i] * r + 0.5 / v->soft * r * r;
   if (isfinite(v->lower[i])) total -= v->mu * log(s - v->lower[i]);
@@ -262,7 +262,7 @@ static double of_slack(const level *v, Long i, double h, double s) {
 }
 
 /* Replace the slacks s after a step by the better ones of a trial; it: iterate at the start of the step. */
-PUBLIC void vioc_level_judged(const level *v, const iterate *it, double keep, const double *gaps, const double *h,
+PUBLIC void vioc_subproblem_trial_merit(const subproblem *v, const iterate *it, double keep, const double *gaps, const double *h,
                               double cost, double *s, double *found) {
   Long i;
   for (i = 0; i < v->rows; ++i)
@@ -272,40 +272,40 @@ PUBLIC void vioc_level_judged(const level *v, const iterate *it, double keep, co
       const double there = h[i] < low ? low : h[i] > high ? high : h[i];
       if (of_slack(v, i, h[i], there) < of_slack(v, i, h[i], s[i])) s[i] = there;
     }
-  vioc_level_worth(v, gaps, h, cost, s, found);
+  vioc_subproblem_merit(v, gaps, h, cost, s, found);
 }
 
 /* Data of Newton's method kept between its two calls; m = q - n. */
 typedef struct {
-  double *M, *last, *v, *g, *end, *c; /* the linear-quadratic problem: vioc_level_hessian, _linear */
+  double *M, *last, *v, *g, *end, *c; /* the linear-quadratic problem: vioc_subproblem_hessian, _linear */
   double *T, *P, *K, *L, *s, *d;      /* its factors, and results of `backward` for `forward` */
 } kept;
 
 /* `Newton.factor` for a given start; as vioc_chain_factor. */
-PUBLIC Long vioc_newton_factor(const level *v, const blocks *b, const iterate *it, const kept *k, double of_states,
+PUBLIC Long vioc_newton_factor(const subproblem *v, const blocks *b, const iterate *it, const kept *k, double of_states,
                                double of_inputs, const double *of_start) {
-  vioc_level_hessian(v, b, it, of_states, of_inputs, of_start, k->M, k->last);
+  vioc_subproblem_hessian(v, b, it, of_states, of_inputs, of_start, k->M, k->last);
   return vioc_chain_factor(v->N, v->n, v->q, v->e, it->elastic, b->F, k->M, k->last, k->T, k->P, k->K, k->L);
 }
 
 /* `Newton.solve` with these factors, made with `soft`: x (N+1, n), whose first row is 0, u (N, m), p (N+1, n); `more` as
-   vioc_level_linear, out and found as vioc_level_direction. */
-PUBLIC void vioc_newton_solve(const level *v, const blocks *b, const iterate *it, const kept *k, double soft,
+   vioc_subproblem_linear, out and found as vioc_subproblem_direction. */
+PUBLIC void vioc_newton_solve(const subproblem *v, const blocks *b, const iterate *it, const kept *k, double soft,
                               double tau, const double *gaps, const double *r, const double *more, double *x,
                               double *u, double *p, double *out, double *found) {
   const Long N = v->N, n = v->n, q = v->q, e = v->e;
-  vioc_level_linear(v, b, it, gaps, r, more, k->v, k->g, k->end, k->c);
+  vioc_subproblem_linear(v, b, it, gaps, r, more, k->v, k->g, k->end, k->c);
   vioc_chain_backward(N, n, q, e, soft, b->F, k->T, k->K, k->L, k->g, k->end, k->c, k->s, p, k->d);
   memset(x, 0, n * sizeof *x); /* the start is fixed, and its p is the last result of `backward` */
   vioc_chain_forward(N, n, q, e, soft, b->F, k->T, k->K, k->s, k->d, k->c, x, u, p + n);
-  vioc_level_direction(v, b, it, tau, r, k->v, x, u, out, found);
+  vioc_subproblem_direction(v, b, it, tau, r, k->v, x, u, out, found);
 }
 
 static double between(double low, double value, double high) { return value < low ? low : value > high ? high : value; }
 
 /* p (N + 1, n) and y (rows,) after a fraction `length` of a step. Bound multipliers low and high (rows,) after a
    fraction `of_duals` of a step, within a factor `sigma` of the estimates of the barrier at slacks s. */
-PUBLIC void vioc_level_moved(const level *v, const iterate *it, double length, double of_duals, double sigma,
+PUBLIC void vioc_subproblem_moved(const subproblem *v, const iterate *it, double length, double of_duals, double sigma,
                              const double *to_p, const double *to_y, const double *of_low, const double *of_high,
                              const double *s, double *p, double *y, double *low, double *high) {
   Long i;
