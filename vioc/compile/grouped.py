@@ -43,8 +43,8 @@ Rows = slice | np.ndarray  # indices of rows of a workspace
 class OperationValues(NamedTuple):
     """Operations of a CasADi function, in the order of their evaluation.
     Each operation computes one value. The list `op` contains operation codes, and `of` contains the indices
-    of operands. The dict `given` has the pair (argument, entry) of each operation that reads an input, and
-    the value of each constant.
+    of operands. The dict `given` maps the index of an operation that reads an input to the pair (argument,
+    entry), and the index of a constant to its value.
     """
 
     op: list[int]

@@ -210,9 +210,9 @@ def check_constraints(
 ) -> None:
     """Raise `ConstraintError` unless a configuration and a velocity satisfy the constraints.
 
-    These are h(q) = 0 and Dh(q) v = 0. The tolerance is 1e-8, relative to the terms that cancel in them. A
-    rate may in addition let h drift within the time `dt` by 1e-10 of these terms, and have the rounding error
-    of a gradient that vanishes, such as the gradient normal to a planar loop.
+    These are h(q) = 0 and Dh(q) v = 0. The tolerance is 1e-8, relative to the terms that cancel in them. Two
+    further errors of Dh(q) v are accepted: one by which h changes within the time `dt` by 1e-10 of these
+    terms, and the rounding error in a row of Dh that is zero, such as the row normal to a planar loop.
     """
     names = lag.constraint_names
     if not names:

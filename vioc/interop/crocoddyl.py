@@ -4,12 +4,13 @@
     solver = crocoddyl.SolverFDDP(problem)
     solver.solve(xs, us)
 
-Limits are the models' constraints, lower <= g <= upper and h = 0. Of Crocoddyl's own solvers the Box ones
-support bounds of inputs and SolverIntro equations of steps; mim_solvers' SolverCSQP supports all g, with
-equations as ranges of zero width (``equations="g"``).
+Limits are the models' constraints, lower <= g <= upper and h = 0. Of Crocoddyl's own solvers, those for boxes
+support bounds of inputs, and SolverIntro supports h = 0. The solver SolverCSQP of mim_solvers supports every
+g; with ``equations="g"``, h = 0 is stated as 0 <= g <= 0.
 
 Needs the package ``crocoddyl`` with the Pinocchio that it was built for. Its 3.2 wheels need pin 4.0.0: with
-pin 4.1.0 they load but compute wrong numbers, so `shooting_problem` compares a sum of costs first.
+pin 4.1.0 they load but compute wrong numbers, so `shooting_problem` first compares the cost of a
+rollout that Crocoddyl computes with that of vioc.
 """
 
 from __future__ import annotations

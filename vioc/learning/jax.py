@@ -2,7 +2,7 @@
 
     step = vioc.learning.jax.step(f)
     x_next = step(x, u)                      # (nx,), under jit, vmap, grad, jacfwd, hessian, lax.scan
-    many = vioc.learning.jax.rollouts(f)     # motions of many samples as operations of JAX, on a GPU too
+    many = vioc.learning.jax.rollouts(f)     # many rollouts at once, on a CPU or a GPU
 
 Enable double precision first: ``jax.config.update("jax_enable_x64", True)``.
 """
@@ -108,7 +108,7 @@ def rollouts(f: MidpointVI | DiscreteLagrangianVI) -> Callable[..., Any]:
     RuntimeError
         Without JAX's double precision.
     ValueError
-        Maps without such functions, and wrong shapes.
+        If the map has no equations in CasADi's scalar operations, or a shape is wrong.
     ModelError
         If a force or potential has an operation without an array form.
     """

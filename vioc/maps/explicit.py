@@ -40,7 +40,8 @@ class ExplicitMap(KernelMap):
     def explicit(self) -> ca.Function:
         """CasADi function of a step: next state, multipliers and an error measure.
         It is (x, u, t, dt, parameters) -> (x_next, multipliers, error). The step failed if the error is
-        larger than the map's tolerance. Subclasses best define this function as a `shared` property.
+        larger than the map's tolerance. Subclasses should define it with the
+        decorator `shared` (`vioc.maps.twins`), so that maps which differ only in numbers share it.
         """
 
     @shared

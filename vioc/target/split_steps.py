@@ -112,7 +112,8 @@ class SplitStep:
     ) -> int:
         """Return a number of Newton iterations that is sufficient for a step.
         The number is one more than all recorded steps need, or `given` if that is sufficient for them. These
-        steps have states X, inputs U and indices k; the first of them are known to end at `ends`.
+        steps have states X, inputs U and indices k. The array `ends` has the known next states of the first
+        len(ends) steps.
 
         Raises
         ------

@@ -201,8 +201,8 @@ def _roots(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return transformations to coordinates in which given ellipsoids are balls.
     The ellipsoids are {z'Pz <= c}, with one matrix P for each sample.
 
-    The results are matrices T (N+1, n, n) with z = T w and z'Pz = |w|^2, and factors (N+1,) near 1 that bound
-    the rounding errors of T.
+    The results are matrices T (N+1, n, n) with z = T w and z'Pz = |w|^2, and factors c (N+1,) slightly above
+    1 with |w|^2 <= c z'Pz for the rounded T.
     """
     try:
         T = np.linalg.inv(np.swapaxes(np.linalg.cholesky(P), -1, -2))

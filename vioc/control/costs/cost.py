@@ -549,8 +549,9 @@ def checked(f: OneStepMap, cost: Any) -> Cost:
 def _with_multipliers(lin: Linearization, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the linearized changes of state, input and constraint multipliers.
 
-    The first array has a row with these changes for each step; that of the state is an error. The second
-    array has the Jacobians [C D] of the multipliers with respect to state and input.
+    The first array has a row with these changes for each step. The change of the state is a tangent vector,
+    the error (ndx,) of `OneStepMap.difference`. The second array has the Jacobians [C D] of the multipliers
+    with respect to state and input.
     """
     T = np.concatenate([lin.C, lin.D], axis=2)
     dz = np.concatenate([dx[:-1], du], axis=1)

@@ -97,8 +97,8 @@ class Transcription:
     def given_values(self, smoothing: float = 0.0, pull: float = PULL) -> np.ndarray:
         """Return the parameter vector p of the nonlinear program.
         The contacts of each phase have the smoothing `smoothing`, m^2/s^2, or that of the phase's map if this
-        is larger. The typical acceleration of gravity `pull`, m/s^2, determines an offset that is added to
-        the gaps.
+        is larger. With more smoothing, bodies at rest hover above the ground; the height under the typical
+        acceleration of gravity `pull`, m/s^2, is the offset that is added to the gaps.
         """
         numbers: dict[tuple[int, str], Any] = {}
         for i, phase in enumerate(self.phases):

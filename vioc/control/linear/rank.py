@@ -214,7 +214,8 @@ def reached(
 
 def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
     """Return the subspace of final states that inputs can reach from the state 0.
-    `cuts` are indices of steps. All steps between two successive indices are treated as one step.
+    `cuts` are indices of steps. The steps between two successive indices are composed to one step before the
+    ranks are decided.
     """
     n = len(A[0])
     basis, accepted, rejected = np.zeros((n, 0)), np.inf, 0.0

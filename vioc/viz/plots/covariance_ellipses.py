@@ -21,10 +21,10 @@ def plot_gramian(structure: Structure, first: str, second: str, *, level: float 
     """Plot projection and section of a Gramian's ellipsoid in the plane of two errors.
     The errors are the deviations of the states `first` and `second` from a reference.
 
-    The projection is solid, the section dashed. For a controllability report they are the last states that
-    inputs of energy up to `level` reach, with any other errors and with zero other errors. For an
-    observability report they are the first states with an output energy up to `level` (1 is one standard
-    deviation of the noise), with unknown and with known other errors.
+    The projection is solid: the errors of the other states are arbitrary. The section is dashed: the errors
+    of the other states are zero. For a controllability report the curves bound the last states that inputs
+    with an energy of at most `level` reach. For an observability report they bound the first states whose output
+    energy is at most `level` (1 is one standard deviation of the noise).
 
     Parameters
     ----------

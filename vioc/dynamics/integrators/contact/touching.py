@@ -155,9 +155,9 @@ class Touches:
 
     def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
         """Return friction coefficients of contacts and friction impulses of dry friction.
-        There is one number for each contact, joint limit or dry friction. For a contact or joint limit it is
-        the friction coefficient, or 1 without friction. For dry friction it is the largest friction impulse
-        in a step of length dt.
+        There is one number for each contact, joint limit or dry friction. For a contact with friction it is
+        the friction coefficient; for a joint limit or a contact without friction it is 1, which limits no
+        impulse. For dry friction it is the largest friction impulse in a step of length dt.
         """
         each = zip(self.all, ca.vertsplit(self.friction(theta)), strict=True)
         return [value if t.cone.gap else dt * value for t, value in each]
