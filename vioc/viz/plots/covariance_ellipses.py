@@ -23,8 +23,8 @@ def plot_gramian(structure: Structure, first: str, second: str, *, level: float 
 
     The projection is solid: the errors of the other states are arbitrary. The section is dashed: the errors
     of the other states are zero. For a controllability report the curves bound the last states that inputs
-    with an energy of at most `level` reach. For an observability report they bound the first states whose output
-    energy is at most `level` (1 is one standard deviation of the noise).
+    with an energy of at most `level` reach. For an observability report they bound the first states whose
+    output energy is at most `level` (1 is one standard deviation of the noise).
 
     Parameters
     ----------
