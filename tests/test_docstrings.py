@@ -43,7 +43,11 @@ def _first_lines() -> list[tuple[str, str, str]]:
         room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
         nodes: list[Any] = [ast.parse(path.read_text("utf-8"))]
         for node in nodes:  # which grows; definitions stand in statements alone
-            nodes += (n for n in ast.iter_child_nodes(node) if isinstance(n, (ast.stmt, ast.excepthandler)))
+            nodes += (
+                n
+                for n in ast.iter_child_nodes(node)
+                if isinstance(n, (ast.stmt, ast.excepthandler, ast.match_case))
+            )
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 text = ast.get_docstring(node)
                 if text:

@@ -173,7 +173,7 @@ def test_equations_that_contradict_are_said_to(bounded, monkeypatch):
 
 
 def test_a_guess_that_is_the_answer():
-    """Nothing to do within limits: every level is solved by a step that the cost does not show."""
+    """Nothing to do within limits: every subproblem is solved by a step that the cost does not show."""
     f = double_integrator()
     best = optimize(f, quadratic(f, R=1.0), x0=[0.0, 0.0], steps=N, bounds={f"u.{f.input_names[0]}": 9.0})
     assert best.converged and best.cost <= 1e-12

@@ -219,8 +219,9 @@ def duration_limits(value: Any) -> tuple[float, float]:
     if not (low[0] > 0 and np.isfinite(low[0])):
         raise ValueError(f"duration: expected a time > 0, or a pair of limits > 0, got {value!r}")
     shortest, longest = float(low[0]), float(high[0])
-    if not 0 < shortest * shortest < np.inf:  # integrators divide by squares of step lengths
-        raise ValueError(f"duration: expected times whose squares are numbers > 0, got {value!r}")
+    # typical forces and accelerations are in proportion to the square of the duration or its inverse
+    if shortest == longest and not np.finfo(float).tiny <= shortest * shortest < np.inf:
+        raise ValueError(f"duration: expected a time whose square and its inverse are finite, got {value!r}")
     return shortest, longest
 
 

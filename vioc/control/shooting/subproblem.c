@@ -1,5 +1,6 @@
 /* Arithmetic of `subproblem.py` in loops, for problems so small that calls of NumPy would take most of the time.
-   Formulas and names are those of `subproblem.py`; matrices are row by row. stages/chain.c precedes this text and has the gain. */
+   Formulas and names are those of `subproblem.py`; matrices are row by row. stages/chain.c precedes this text
+   and has the gain. */
 
 enum { NONE, EQUATION, INEQUALITY };
 
@@ -115,7 +116,8 @@ static double error(const subproblem *v, const iterate *it, double most, double 
 }
 
 /* KKT residuals of the problem, and of the barrier subproblem with `mu`. */
-PUBLIC void vioc_subproblem_errors(const subproblem *v, const blocks *b, const iterate *it, double mu, double ones, double *found) {
+PUBLIC void vioc_subproblem_errors(const subproblem *v, const blocks *b, const iterate *it, double mu, double ones,
+                                   double *found) {
   const double most = stationarity(v, b, it);
   found[0] = error(v, it, most, 0, ones);
   found[1] = error(v, it, most, mu, ones);
@@ -123,7 +125,7 @@ PUBLIC void vioc_subproblem_errors(const subproblem *v, const blocks *b, const i
 
 /* M (N, q, q), with only the lower half written, and last (n, n). */
 PUBLIC void vioc_subproblem_hessian(const subproblem *v, const blocks *b, const iterate *it, double of_states,
-                               double of_inputs, const double *of_start, double *M, double *last) {
+                                    double of_inputs, const double *of_start, double *M, double *last) {
   const Long N = v->N, n = v->n, q = v->q, m = v->m, end = N * m;
   Long i, j, k, l;
   for (k = 0; k < N; ++k) {
@@ -154,8 +156,8 @@ PUBLIC void vioc_subproblem_hessian(const subproblem *v, const blocks *b, const 
 
 /* `more`, (N, q) followed by (n,), is added to the cost's gradient unless it is NULL. */
 PUBLIC void vioc_subproblem_linear(const subproblem *v, const blocks *b, const iterate *it, const double *gaps,
-                              const double *r, const double *more, double *out_v, double *g, double *end,
-                              double *c) {
+                                   const double *r, const double *more, double *out_v, double *g, double *end,
+                                   double *c) {
   const Long N = v->N, n = v->n, q = v->q, m = v->m, rows = v->rows;
   Long i, j, k;
   for (i = 0; i < rows; ++i) {
@@ -178,9 +180,9 @@ static double most(double tau, double value, double step, double length) {
 }
 
 /* out: (4, rows) y, ds, and steps of low and high; found: slope, and the two lengths. */
-PUBLIC void vioc_subproblem_direction(const subproblem *v, const blocks *b, const iterate *it, double tau, const double *r,
-                                 const double *given, const double *dx, const double *du, double *out,
-                                 double *found) {
+PUBLIC void vioc_subproblem_direction(const subproblem *v, const blocks *b, const iterate *it, double tau,
+                                      const double *r, const double *given, const double *dx, const double *du,
+                                      double *out, double *found) {
   const Long N = v->N, n = v->n, q = v->q, m = v->m, rows = v->rows;
   double *y = out, *ds = out + rows, *low = out + 2 * rows, *high = out + 3 * rows;
   double cost = 0, of_rows = 0, of_gaps = 0, of_limits = 0, of_slacks = 1, of_duals = 1;
@@ -231,26 +233,26 @@ PUBLIC void vioc_subproblem_direction(const subproblem *v, const blocks *b, cons
   found[2] = of_duals;
 }
 
-/* found: merit, price and residual of a point with slacks s. */
-PUBLIC void vioc_subproblem_merit(const subproblem *v, const double *gaps, const double *h, double cost, const double *s,
-                             double *found) {
-  double price = v->scale * cost, rest = 0, left = 0;
+/* found: merit, barrier cost and violation of a point with slacks s. */
+PUBLIC void vioc_subproblem_merit(const subproblem *v, const double *gaps, const double *h, double cost,
+                                  const double *s, double *found) {
+  double barrier_cost = v->scale * cost, rest = 0, violation = 0;
   Long i;
   for (i = 0; i < v->rows; ++i) {
     const double r = residual(v, h, s, i);
     rest += (v->estimate[i] + 0.5 / v->soft * r) * r;
-    left = largest(left, r);
+    violation = largest(violation, r);
     if (v->kind[i] != INEQUALITY) continue;
-    if (isfinite(v->lower[i])) price -= v->mu * log(s[i] - v->lower[i]);
-    if (isfinite(v->upper[i])) price -= v->mu * log(v->upper[i] - s[i]);
+    if (isfinite(v->lower[i])) barrier_cost -= v->mu * log(s[i] - v->lower[i]);
+    if (isfinite(v->upper[i])) barrier_cost -= v->mu * log(v->upper[i] - s[i]);
   }
   for (i = 0; i < v->N * v->n; ++i) {
     rest += (v->costates[v->n + i] + 0.5 / v->soft * gaps[i]) * gaps[i];
-    left = largest(left, gaps[i]);
+    violation = largest(violation, gaps[i]);
   }
-  found[0] = price + rest;
-  found[1] = price;
-  found[2] = left;
+  found[0] = barrier_cost + rest;
+  found[1] = barrier_cost;
+  found[2] = violation;
 }
 
 static double of_slack(const subproblem *v, Long i, double h, double s) {
@@ -262,8 +264,8 @@ static double of_slack(const subproblem *v, Long i, double h, double s) {
 }
 
 /* Replace the slacks s after a step by the better ones of a trial; it: iterate at the start of the step. */
-PUBLIC void vioc_subproblem_trial_merit(const subproblem *v, const iterate *it, double keep, const double *gaps, const double *h,
-                              double cost, double *s, double *found) {
+PUBLIC void vioc_subproblem_trial_merit(const subproblem *v, const iterate *it, double keep, const double *gaps,
+                                        const double *h, double cost, double *s, double *found) {
   Long i;
   for (i = 0; i < v->rows; ++i)
     if (v->kind[i] == INEQUALITY) {
@@ -282,8 +284,8 @@ typedef struct {
 } kept;
 
 /* `Newton.factor` for a given start; as vioc_chain_factor. */
-PUBLIC Long vioc_newton_factor(const subproblem *v, const blocks *b, const iterate *it, const kept *k, double of_states,
-                               double of_inputs, const double *of_start) {
+PUBLIC Long vioc_newton_factor(const subproblem *v, const blocks *b, const iterate *it, const kept *k,
+                               double of_states, double of_inputs, const double *of_start) {
   vioc_subproblem_hessian(v, b, it, of_states, of_inputs, of_start, k->M, k->last);
   return vioc_chain_factor(v->N, v->n, v->q, v->e, it->elastic, b->F, k->M, k->last, k->T, k->P, k->K, k->L);
 }
@@ -305,9 +307,10 @@ static double between(double low, double value, double high) { return value < lo
 
 /* p (N + 1, n) and y (rows,) after a fraction `length` of a step. Bound multipliers low and high (rows,) after a
    fraction `of_duals` of a step, within a factor `sigma` of the estimates of the barrier at slacks s. */
-PUBLIC void vioc_subproblem_moved(const subproblem *v, const iterate *it, double length, double of_duals, double sigma,
-                             const double *to_p, const double *to_y, const double *of_low, const double *of_high,
-                             const double *s, double *p, double *y, double *low, double *high) {
+PUBLIC void vioc_subproblem_moved(const subproblem *v, const iterate *it, double length, double of_duals,
+                                  double sigma, const double *to_p, const double *to_y, const double *of_low,
+                                  const double *of_high, const double *s, double *p, double *y, double *low,
+                                  double *high) {
   Long i;
   for (i = 0; i < (v->N + 1) * v->n; ++i) p[i] = it->p[i] + length * (to_p[i] - it->p[i]);
   for (i = 0; i < v->rows; ++i) {

@@ -1,8 +1,8 @@
 /* Recursion of riccati.c along a chain of stages with elastic dynamics, as in `recursion.py`; matrices row by row.
 
-   factor: T, K and the Cholesky factors of every stage, backwards; backward, forward: a step for given linear terms. The
-   first e states are elastic if soft > 0. In C, like subproblem.c, because a search with numpy and LAPACK for both takes 3.4
-   times as long for the cart-pole of the benchmarks, 1.7 times for the 7-DOF arm. */
+   factor: T, K and the Cholesky factors of every stage, backwards; backward, forward: a step for given linear terms.
+   The first e states are elastic if soft > 0. In C, like subproblem.c, because a search with numpy and LAPACK for both
+   takes 3.4 times as long for the cart-pole of the benchmarks, 1.7 times for the 7-DOF arm. */
 
 #include <float.h>
 #include <math.h>
