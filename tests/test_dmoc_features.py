@@ -13,6 +13,7 @@ from vioc.control import Cost, dmoc, optimize
 
 # inside: the samples that a phase takes of a guess are seen only by its solver
 from vioc.control.dmoc.curve import curve
+from vioc.errors import ConstraintError
 from vioc.maps import SwitchedMap
 
 
@@ -317,6 +318,21 @@ def test_a_whole_last_state_of_a_closed_loop_says_nothing_twice(steps, torque):
         assert best.trajectory[name][-1] == pytest.approx(run[name][-1], abs=1e-6)
     other = optimize(f, effort(f), x0=x0, steps=steps, final=run.x[-1], method="shooting")
     assert best.cost == pytest.approx(other.cost, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["shooting", "dmoc"])
+def test_a_last_state_that_opens_a_loop_is_refused_by_name(method):
+    """No motion ends there; a search was sent on until its iterations were used up."""
+    f, start = four_bar()
+    x0 = f.initial_state(start)
+    run = f.rollout(x0, np.full((20, 1), 1.5))
+    there = run.x[-1]
+    apart = there + [0.0, 0.0, 1e-3, 0.0, 0.0, 0.0]
+    for final in (apart, dict(zip(f.state_names[:3], apart[:3], strict=True))):
+        with pytest.raises(ConstraintError, match="the last state violates pin-.*no motion ends there"):
+            optimize(f, effort(f), x0=x0, steps=20, final=final, method=method)
+    part = {"crank": there[0], "coupler": (there[1] - 0.2, there[1] + 0.2)}  # some rocker closes the loop
+    assert optimize(f, effort(f), run, final=part, method=method).converged
 
 
 def on_a_rod(*constraints):

@@ -217,8 +217,7 @@ def check_constraints(
     names = lag.constraint_names
     if not names:
         return
-    h, J = lag.constraints(q, **parameters), lag.constraint_jacobian(q, **parameters)
-    sizes = np.abs(J) @ (1 + np.abs(q)) + lag.constraint_sizes(q, **parameters)[:, 0]
+    h, J, sizes = lag.closure(q, **parameters)
     if not (np.abs(h) <= CLOSED * sizes).all():
         worst = int(np.argmax(np.abs(h) / np.maximum(sizes, np.finfo(float).tiny)))
         raise ConstraintError(

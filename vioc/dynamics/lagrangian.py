@@ -506,6 +506,13 @@ class Lagrangian:
         """
         return self._value("sizes", q, None, parameters)
 
+    def closure(self, q: Any, **parameters: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the constraint values h(q) (m,), their Jacobian (m, nq), and scales (m,) for them.
+        A scale is the size of the terms that cancel in h(q) = 0.
+        """
+        h, J = self.constraints(q, **parameters), self.constraint_jacobian(q, **parameters)
+        return h, J, np.abs(J) @ (1 + np.abs(q)) + self.constraint_sizes(q, **parameters)[:, 0]
+
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
         """Return the constraint Jacobian (m, nd), with negligible rows set to 0.
         The derivatives are with respect to the nd dynamic variables. A row is negligible if it consists of

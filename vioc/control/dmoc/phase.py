@@ -13,6 +13,7 @@ import numpy as np
 from vioc.checks import as_count, limits
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.dmoc.equations import StepRows, measured
+from vioc.control.problem.consistent import check_last_values
 from vioc.control.problem.limits import (
     PathConstraint,
     as_constraints,
@@ -262,7 +263,9 @@ class Phase:
     @cached_property
     def _ends(self) -> tuple[dict[str, Any], dict[str, Any]]:
         f = self.map
-        return end_values(f, self.initial, "initial"), end_values(f, self.final, "final")
+        final = end_values(f, self.final, "final")
+        check_last_values(f, final)
+        return end_values(f, self.initial, "initial"), final
 
     @cached_property
     def rows(self) -> tuple[PathConstraint, ...]:

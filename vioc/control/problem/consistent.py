@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import casadi as ca
 import numpy as np
 from scipy.linalg import null_space, qr
 
 from vioc.compile.evaluate import Evaluator
+from vioc.errors import ConstraintError
 from vioc.maps.made.around import MapAround
 from vioc.maps.made.switched import SwitchedMap
 from vioc.maps.protocol import OneStepMap
@@ -18,6 +19,7 @@ from vioc.maps.protocol import OneStepMap
 # Largest number of corrections, and largest ratio of successive ones. The first one is at most one size of
 # the states: a larger one would lead to another way of assembling the loop.
 CORRECTIONS, CONTRACTION = 8, 0.5
+VIOLATED = 1e-6  # of the terms of a constraint; optimizers satisfy last values to 1e-9
 ONTO = 1e-8  # corrections below this fraction of the sizes of states are not made
 DEPENDENT = 1e-9  # ratio of singular values below which constraints depend on each other
 REGULAR = 1e-12  # regularization where constraints depend on each other, for gradients of length 1
@@ -170,6 +172,32 @@ def across_constraints(f: OneStepMap, x: np.ndarray) -> dict[str, bool]:
     free = null_space(J / np.where(J.any(axis=1), np.linalg.norm(J, axis=1), 1.0)[:, None], rcond=DEPENDENT)
     chosen = qr(free.T, mode="r", pivoting=True)[1][: free.shape[1]]
     return {n: j in chosen for j, n in enumerate(momenta)}
+
+
+def check_last_values(f: OneStepMap, values: Mapping[str, Any], parameters: Collection[str] = ()) -> None:
+    """Raise `ConstraintError` if prescribed last values violate a constraint.
+
+    No motion then has these values. A holonomic constraint is tested if all states on which it depends have
+    prescribed values. The tolerance is `VIOLATED`, relative to the terms that cancel in the constraint.
+    `parameters` are the names of free parameters. A map whose steps are those of several maps in turn is not
+    tested, since the last of these may have fewer constraints.
+    """
+    first = _first_map(f)
+    lagrangian = getattr(first, "whole", None)
+    if _switches(f) or lagrangian is None:
+        return
+    fixed = {n: float(v) for n, v in values.items() if np.ndim(v) == 0 and n in f.state_names}
+    tested = {c.name for c in holonomic_constraints(f, parameters) if c.states <= fixed.keys()}
+    if not tested:
+        return
+    q = np.array([fixed.get(n, 0.0) for n in lagrangian.system.variables])
+    h, _, sizes = lagrangian.closure(q, **first.parameters)
+    for name, value, size in zip(lagrangian.constraint_names, h, sizes, strict=True):
+        if name in tested and not abs(value) <= VIOLATED * size:
+            raise ConstraintError(
+                f"final: the last state violates {name}: h = {value:.3g}, expected 0, so no motion ends "
+                "there; find a configuration with consistent_configuration(system, guess)"
+            )
 
 
 def _speeds(f: OneStepMap, names: list[str]) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 from vioc.checks import as_count
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.descent.guess import guess_curve
+from vioc.control.problem.consistent import check_last_values
 from vioc.control.problem.limits import (
     PathConstraint,
     Violation,
@@ -116,6 +117,7 @@ class ShootingProblem(ABC):
                 f"{f!r} depend on time; take k0 = 0, equal steps, or a given duration"
             )
         self.final = end_values(f, final, "final")
+        check_last_values(f, self.final, tuple(u.parameters))
         self._limits = dict(bounds=bounds, constraints=constraints, final=final)
         self._open = dict(initial=initial, duration=duration, parameters=parameters, periodic=periodic, dt=dt)
         found = collected(f, self.steps, bounds, constraints, final, u.free_start)
