@@ -186,7 +186,7 @@ def check_last_values(f: OneStepMap, values: Mapping[str, Any], parameters: Coll
     lagrangian = getattr(first, "whole", None)
     if _switches(f) or lagrangian is None:
         return
-    fixed = {n: float(v) for n, v in values.items() if np.ndim(v) == 0 and n in f.state_names}
+    fixed = {n: float(v) for n, v in values.items() if isinstance(v, (int, float)) and n in f.state_names}
     tested = {c.name for c in holonomic_constraints(f, parameters) if c.states <= fixed.keys()}
     if not tested:
         return
