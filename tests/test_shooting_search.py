@@ -58,7 +58,7 @@ def test_the_predicted_merit_of_a_correction_is_of_second_order(monkeypatch):
 
 
 def test_residuals_that_are_off_pass_the_filter():
-    """What they cost because they are not as predicted does not count as price but as left."""
+    """The filter counts the cost of prediction errors as violation, not as barrier cost."""
     here, there = "iterate", "trial"
     off = {here: 0.5, there: 2.5}
     cost = SimpleNamespace(

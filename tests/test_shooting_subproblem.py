@@ -166,7 +166,7 @@ def test_a_direction_solves_the_equations_of_rows_and_slacks(kind, seed):
 
 
 class TestRelenting:
-    """Where the first step of a subproblem meets limits early, the barrier takes back a part of its fall."""
+    """The barrier takes back a part of its fall if the first step of a subproblem meets limits early."""
 
     @pytest.fixture(autouse=True)
     def far_ahead(self, monkeypatch):

@@ -153,8 +153,8 @@ class AutoProgram(Program):
             self._compilation = Compilation(self._native.load)
 
     def _has_run(self, speed: float) -> bool:
-        """Return True if the function has run for long enough to be compiled.
-        That is as long as its operations take at `speed`, in operations per second.
+        """Return True if the function has run for longer than its C code would take.
+        The code is written or compiled with `speed` operations per second.
         """
         return self._spent > WAIT and self._spent > self._virtual.operations / speed
 

@@ -186,11 +186,12 @@ def check_last_values(f: OneStepMap, values: Mapping[str, Any], parameters: Coll
     lagrangian = getattr(first, "whole", None)
     if _switches(f) or lagrangian is None:
         return
-    fixed = {n: float(v) for n, v in values.items() if isinstance(v, (int, float)) and n in f.state_names}
+    variables = lagrangian.system.variables  # other states, such as free lengths, are no part of q
+    fixed = {n: float(v) for n, v in values.items() if isinstance(v, (int, float)) and n in variables}
     tested = {c.name for c in holonomic_constraints(f, parameters) if c.states <= fixed.keys()}
     if not tested:
         return
-    q = np.array([fixed.get(n, 0.0) for n in lagrangian.system.variables])
+    q = np.array([fixed.get(n, 0.0) for n in variables])
     h, _, sizes = lagrangian.closure(q, **first.parameters)
     for name, value, size in zip(lagrangian.constraint_names, h, sizes, strict=True):
         if name in tested and not abs(value) <= VIOLATED * size:
