@@ -178,7 +178,7 @@ class MaximalDerivatives:
         w[:, own], m[:, own] = leaving[..., 0], arriving[..., 0]
         self._polish(steps, w, m, theta)
         # the impulses of both ends must agree with those that the step reports
-        impulses, normal = f.whole(w[:, size:], m[:, size:]), f.additive
+        impulses, normal = f.step_multipliers(w[:, size:], m[:, size:]), f.additive
         off = np.abs(impulses - steps.multipliers)[:, normal].max(axis=1)
         largest = np.abs(steps.multipliers[:, normal]).max(axis=1)
         bad = np.flatnonzero(~(off <= SAME * (largest + f.barrier)))

@@ -246,7 +246,7 @@ class MaximalVI(SmoothedMap):
         """Barrier parameter (J) of the contacts in each of the two momentum balances of a step."""
         return 0.5 * self.smoothing * self.mass
 
-    def whole(self, leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
+    def step_multipliers(self, leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
         """Return the multipliers (..., nm) of a whole step.
         They follow from the multipliers `leaving` at its start and `arriving` at its end: impulses are added;
         slip speeds are those at the end.
@@ -262,7 +262,7 @@ class MaximalVI(SmoothedMap):
     @shared
     def dense(self) -> DenseStep:
         """Equations of a step with dense matrices, for the solvers in numpy."""
-        return DenseStep(self.graph, self.nu, self.whole)
+        return DenseStep(self.graph, self.nu, self.step_multipliers)
 
     @shared
     def _programs(self) -> KernelPrograms:
@@ -309,7 +309,7 @@ class MaximalVI(SmoothedMap):
             limit=ITERATIONS,
             sample=0.5,
             polish=False,
-            whole=self.whole,
+            whole=self.step_multipliers,
             wrap=np.zeros(self.nx),
         )
 
