@@ -98,6 +98,20 @@ def test_a_step_that_is_refused_has_no_solution():
     assert np.isnan(smallest_residual(f, 0.01))  # none is refused
 
 
+@pytest.mark.parametrize("share", [0.49, 0.497, 0.4986, 0.5014, 0.74])
+def test_a_step_passes_the_folded_position_wherever_it_lies_in_the_step(share):
+    """The constraints of a lift are dependent where its links are vertical; the motion passes there."""
+    f = lift(5)
+    run = f.rollout(f.initial_state(vioc.models.scissor_lift_configuration(5, FREE)), steps=60)
+    angle, vertical = run["left-1"], np.pi / 2
+    k = int(np.flatnonzero(angle > vertical)[0]) - 1
+    until = f.dt * (vertical - angle[k]) / (angle[k + 1] - angle[k])
+    end = f.with_dt(until / share).rollout(run.x[k], steps=1)
+    assert end["left-1"][-1] > vertical
+    expected = vioc.models.scissor_lift_configuration(5, end["left-1"][-1])
+    assert {n: end[n][-1] for n in expected} == pytest.approx(expected, abs=1e-10)
+
+
 def test_seek_finds_the_step():
     found = seek(lambda dt: Trial(TARGET * (0.01 / dt) ** 2, 1.0), 0.1, 1e-4)
     assert found.dt == pytest.approx(0.01, rel=0.006)

@@ -243,8 +243,14 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
             stride = 2 * stride if np.isinf(failed) else (failed - share) / (2 if good < 2 else 1)
         else:
             near_pole = near_pole or (equations.charted and same)
-            failed, good = share, 0
-            stride = (share - last.share) / 2
+            leapt = share > failed
+            # A share that fails twice may lie near a singular position of the constraints. The shares between
+            # it and the last root come ever closer to that position, so one share beyond it is tried first.
+            if good >= 2 and not leapt and len(there) > n:
+                failed, good, stride = share, 0, 2 * (share - last.share)
+                continue
+            failed, good = min(share, failed), 0
+            stride = (failed - last.share) / 2
             if stride < SHORTEST * max(last.share, SHORTEST):
                 given_up = near_pole and not turns_back(equations, last, 2 * stride, tolerance)
                 last = last._replace(given_up=given_up)
