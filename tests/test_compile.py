@@ -533,6 +533,7 @@ NO_COMPILERS = {  # by what they do when they are asked to compile
     "has no headers": (NO_HEADERS, "math.h: No such file"),
     "writes garbage": (OUTPUT.format("head -c 3000 /dev/urandom"), "cannot be loaded"),
     "writes text": (OUTPUT.format("echo garbage"), "cannot be loaded"),
+    "writes half": (f'{REAL} "$@"; ' + OUTPUT.format("head -c 9000 $2 > $2.half; cat $2.half"), "is cut off"),
     "writes nothing": ("exit 0", "cannot be loaded"),
     "writes another program": (f'exec {REAL} -Dvioc_trial=other "$@"', "wrote a wrong library for a trial"),
     "computes otherwise": (f'exec {REAL} -Dfloor=ceil "$@"', "wrote a wrong library for a trial"),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import inputs
+from vioc import Gravity, JointForce, System, inputs, ry, tx, tz
 from vioc.control import dlqr, dmoc, feedback, modes, optimize, quadratic
 from vioc.errors import ModelError, OptimizationError
 from vioc.interop import load_functions, save_functions
@@ -226,6 +226,15 @@ def test_arguments_of_optimize_are_neither_left_out_nor_converted(f, method):
             optimize(f, cost, x0=x0, steps=8, method=method, **{name: 0})
     with pytest.raises(TypeError, match="expected a map, such as MidpointVI"):
         optimize(None, cost, x0=x0, steps=8)
+
+
+def test_a_limit_of_a_free_mass_that_no_body_has_is_refused():
+    pole = tx("x", mass=1.0)[ry("theta")[tz(0.5, mass=vioc.P("bob", 0.3))]]
+    f = vioc.MidpointVI(System(pole, Gravity(0, 0, -9.81), JointForce("x", "force")), 0.02)
+    task = dict(x0=f.state(theta=0.3), steps=5)
+    with pytest.raises(ValueError, match=r"parameters: limit -1 of 'bob'.*expected a number >= 0 \(kg\)"):
+        optimize(f, quadratic(f, Q=1.0, R=0.1), parameters={"bob": (-1, 1)}, **task)
+    assert optimize(f, quadratic(f, Q=1.0, R=0.1), parameters={"bob": (0.1, 1)}, **task).converged
 
 
 def test_a_text_or_a_truth_value_is_no_weight(f, upright, loop):

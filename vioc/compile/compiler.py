@@ -11,6 +11,7 @@ import os
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -101,6 +102,8 @@ class Compiler:
     def load(self, library: Path) -> ctypes.CDLL:
         """Load a library built by this compiler; raise `CompileError` if that fails."""
         try:
+            if _cut_off(library.read_bytes()):
+                raise OSError("the file is cut off")
             return ctypes.CDLL(str(library))
         except OSError as error:
             raise CompileError(f"{self.name} wrote what cannot be loaded: {error}. {ADVICE}") from None
@@ -118,6 +121,21 @@ class Compiler:
                 trial.argtypes, trial.restype = [ctypes.c_double], ctypes.c_double
             if trial is None or trial(6.25) != 8.5:
                 raise CompileError(f"{self.name} wrote a wrong library for a trial. {ADVICE}")
+
+
+def _cut_off(data: bytes) -> bool:
+    """Return whether the end of an ELF library is missing, so that its use would end the process.
+    The table of sections is at the end of the file. Other kinds of libraries are not tested.
+    """
+    order = {1: "<", 2: ">"}.get(data[5] if len(data) > 5 else 0)
+    if data[:4] != b"\x7fELF" or order is None:
+        return False
+    start, size, count = ("Q", 40, 58) if data[4] == 2 else ("I", 32, 46)  # 64 or 32 bits
+    if len(data) < count + 4:
+        return True
+    (table,) = struct.unpack_from(order + start, data, size)
+    each, sections = struct.unpack_from(order + "HH", data, count)
+    return bool(table + each * sections > len(data))
 
 
 def find_compiler() -> Compiler | None:

@@ -21,6 +21,7 @@ from vioc.control.costs.squares import Squares
 from vioc.control.problem.consistent import loose_start
 from vioc.control.problem.limits import PathConstraint, duration_limits, end_condition, end_values, shifts
 from vioc.control.shooting.subproblem import INTERIOR
+from vioc.errors import ModelError
 from vioc.maps.made.extended import DURATION, PARAMETER, ExtendedMap
 from vioc.maps.protocol import OneStepMap
 from vioc.names import by_name
@@ -73,6 +74,7 @@ class Unknowns:
         named = by_name(parameters, tuple(f.parameters), "parameters", prefix=PARAMETER)
         each = ((name, limits(pair, 1, f"parameter {name}", number="equal")) for name, pair in named.items())
         self.parameters = dict(each)
+        self._check_ranges()
         span = None if duration is None else duration_limits(duration)
         self.span = None if span is None or span[0] == span[1] else span
         whole = f.lengths(dt, steps)
@@ -90,6 +92,24 @@ class Unknowns:
             self.map = ExtendedMap(f, steps if self.span else None, tuple(self.parameters), kept)
         self.rigid = self.map.ndx - f.ndx
         self._read_start(initial)
+
+    def _check_ranges(self) -> None:
+        """Raise `ValueError` if a limit of a free parameter is no value that the map accepts.
+        An inertia that needs other values of the other free parameters is accepted if their upper limits do.
+        """
+        upper = {name: high[0] for name, (_, high) in self.parameters.items() if np.isfinite(high[0])}
+        for name, sides in self.parameters.items():
+            for side in (float(side[0]) for side in sides if np.isfinite(side[0])):
+                if (fault := self._fault({name: side})) and self._fault({**upper, name: side}):
+                    raise ValueError(f"parameters: limit {side:g} of {name!r}: {fault}; give possible limits")
+
+    def _fault(self, values: Mapping[str, float]) -> str:
+        """Return why the map does not accept parameter values, or an empty text."""
+        try:
+            self.f.trying(**values)
+        except ModelError as error:
+            return str(error)
+        return ""
 
     def _read_start(self, initial: Any) -> None:
         """Divide the trajectory's first state into given and free components.
