@@ -178,6 +178,15 @@ def test_a_run_of_a_loop_is_read_as_a_trajectory(f, upright, loop):
     assert "2 measured quantities" in repr(run)
 
 
+def test_a_prediction_of_the_estimate_that_does_not_exist_is_named_with_the_motion_so_far(f, upright, loop):
+    seen = feedback.Measurement(f, {"x": 1e-6, "theta": 1e-6})
+    closed = feedback.ClosedLoop(f, loop, feedback.ExtendedKalmanFilter(f, seen, W=1e-6, P0=1.0))
+    wild = f.state(theta=3.0, **{"p.theta": 300.0})
+    with pytest.raises(vioc.StepError, match="^prediction of the estimate after sample 0: ") as caught:
+        closed.simulate(f.state(theta=0.05), 20, estimate=wild)
+    assert len(caught.value.trajectory) == 0 and caught.value.length < f.dt
+
+
 def test_saving_into_no_folder(f, upright, tmp_path):
     run = f.rollout(upright.x, steps=2)
     with pytest.raises(FileNotFoundError, match=f"no such folder {tmp_path / 'none'}; make"):

@@ -196,7 +196,8 @@ class ClosedLoop:
         ValueError
             Wrong sizes; a law that returns values that are not finite.
         StepError
-            If a step of the plant does not exist; `trajectory` of the error is the plant's motion until then.
+            If a step of the plant, or of the observer's prediction, does not exist; `trajectory` of the error
+            is the plant's motion until then.
         """
         f, law = self.plant, as_law(self.law)
         steps = as_count(steps, "steps")

@@ -130,8 +130,8 @@ class Sampler:
         """Simulate the closed loop for `steps` samples from the plant's state x.
         The argument `belief` is the observer's first estimate.
 
-        Errors of law, observer and steps are raised; a StepError of the plant has the plant's trajectory
-        until then.
+        Errors of law, observer and steps are raised. A StepError of the plant or of the observer's prediction
+        has the plant's trajectory until then.
         """
         f, ny = self.plant, 0 if self.measure is None else len(self.measure.names)
         sizes = (len(belief.x), ny, *[f.nu] * 3, len(f.multiplier_names))
@@ -189,7 +189,12 @@ class Sampler:
             step.multipliers[0],
         )
         if between == of_observer - 1:
-            belief = self.observer.predict(at, belief, applied)
+            try:
+                belief = self.observer.predict(at, belief, applied)
+            except StepError as error:
+                failed = error.saying(f"prediction of the estimate after sample {k}: {error}", k)
+                failed.trajectory = self.trajectory(s)
+                raise failed from error
         s.x[i + 1] = step.x[1] if noise is None else f.retract(step.x[1], noise.moved[i])
         s.belief, s.memory, s.done = belief, memory, i + 1
 
