@@ -21,6 +21,7 @@ F = vioc.MidpointVI(SYSTEM, 0.02)
 X0 = F.initial_state({"theta": 0.3})
 SENSORS = feedback.Measurement(F, {"x": 1e-6, "theta": 1e-6})
 
+OBSERVER = feedback.ConfigurationObserver(F)
 COST = control.quadratic(F, Q={"x": 1.0}, R=1.0)
 ARRAYS = {  # calls with an array of the state's, the inputs' or a weight's shape
     "step": (lambda x: F.step(x), (4,)),
@@ -36,6 +37,9 @@ ARRAYS = {  # calls with an array of the state's, the inputs' or a weight's shap
     "a bound": (lambda b: control.optimize(F, COST, x0=X0, steps=4, bounds={"force": (-9, b)}), (4,)),
     "values of a parameter": (lambda v: F.rollouts(X0[None], steps=2, parameters={"bob": v}), (3,)),
     "a place": (lambda x: F.frame_positions(x), (4,)),
+    "the difference of states": (lambda x: F.difference(X0, x), (4,)),
+    "a change of a state": (lambda dx: F.retract(X0, dx), (4,)),
+    "a measured configuration": (lambda y: OBSERVER.correct(0, OBSERVER.start(X0), y), (2,)),
     "steps of their own lengths": (lambda dt: F.rollout(X0, steps=3, dt=0.01 * dt), (3,)),
 }
 
@@ -90,7 +94,8 @@ def test_what_a_mask_hides_in_a_record_was_not_measured(tmp_path):
         vioc.inputs(F, 3, {"t": t, "force": theta})
 
 
-LOOP = control.dlqr(F, control.equilibrium(F, theta=0.0), {"theta": 100, "x": 1}, 1.0)
+UPRIGHT = control.equilibrium(F, theta=0.0)
+LOOP = control.dlqr(F, UPRIGHT, {"theta": 100, "x": 1}, 1.0)
 RUN = F.rollout(X0, steps=20)
 RECORD = identification.Record(RUN.t, {"x": RUN["x"], "theta": RUN["theta"]}, {"force": 0.0})
 HORIZON = dict(horizon=3, W=1e-8, P0=1e-4)
@@ -104,6 +109,13 @@ POSITIVE = {
     "equilibrium": lambda v: control.equilibrium(F, theta=0.0, tolerance=v),
     "identify": lambda v: identification.identify(F, RECORD, ["bob"], tolerance=v),
     "consistent configuration": lambda v: vioc.consistent_configuration(SYSTEM, tolerance=v),
+    "robust": lambda v: control.robust_dlqr(F, UPRIGHT, {"x": 1}, 1.0, [{"bob": 0.3}], tolerance=v),
+}
+RELATIVE = {
+    "controllability": lambda v: control.controllability(F, UPRIGHT, tolerance=v),
+    "observability": lambda v: control.observability(F, UPRIGHT, ["theta"], tolerance=v),
+    "observability of a motion": lambda v: control.observability(F, RUN, ["theta"], tolerance=v),
+    "accessibility": lambda v: control.accessibility(vioc.Continuous(SYSTEM), np.zeros(4), tolerance=v),
 }
 
 
@@ -112,6 +124,14 @@ POSITIVE = {
 def test_tolerances_are_positive(what, value):
     with pytest.raises(ValueError, match=f"tolerance: expected a number > 0, got {value}"):
         POSITIVE[what](value)
+
+
+@pytest.mark.parametrize("what", RELATIVE)
+@pytest.mark.parametrize("value", [-1, 0, 1, np.nan, np.inf])
+def test_relative_tolerances_are_positive_and_less_than_one(what, value):
+    """Otherwise all directions would count, or none."""
+    with pytest.raises(ValueError, match=f"tolerance: expected a number > 0 and < 1, got {value}"):
+        RELATIVE[what](value)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +174,17 @@ def test_tolerances_are_positive(what, value):
             lambda: SENSORS.innovation(X0, np.zeros(1)),
             r"measurement: expected shape \(2,\) in the order x, theta",
         ),
+        (lambda: F.difference(X0, np.zeros(3)), r"x1: expected shape \(..., 4\), got \(3,\)"),
+        (lambda: F.retract(X0, 1.0), r"dx: expected shape \(..., 4\), got \(\)"),
+        (
+            lambda: OBSERVER.correct(0, OBSERVER.start(X0), np.zeros(3)),
+            r"measurement: expected shape \(2,\) in the order x, theta",
+        ),
+        (
+            lambda: feedback.Measurement(F, ["x"], every={"x": (5, 2, 1)}),
+            r"every: of x expected n >= 1, or \(n, first >= 0\), got \(5, 2, 1\)",
+        ),
+        (lambda: feedback.Measurement(F, ["x"], every={"x": "ab"}), "every: of x expected n >= 1, .* 'ab'"),
         (lambda: vioc.sweeps.grid(mass=True), "grid: expected several values of mass, got True"),
         (
             lambda: vioc.Continuous(SYSTEM).forward([[1.0], [1.0, 2.0]], None),
@@ -198,6 +229,8 @@ def test_a_moving_horizon_names_a_measurement_of_another_size():
         ("t,force,force\n0,1,1\n", "expected a name of its own for each column, got force twice"),
         ("t,force\n0,1\n1\n", "row 2 has 1 cells, expected 2"),
         ("t,force\n0,1\n1,one\n", "column 'force' has 'one', expected numbers"),
+        ("t,force\n0,1\n1,1_0\n", "column 'force' has '1_0', expected numbers"),
+        ("t,force\n0,1\n1,\u0661\u0660\n", "column 'force' has '\u0661\u0660', expected numbers"),
         ("0,1\n1,2\n", "line 1 has numbers"),
     ],
 )

@@ -244,6 +244,9 @@ def test_a_limit_of_a_free_mass_that_no_body_has_is_refused():
     with pytest.raises(ValueError, match=r"parameters: limit -1 of 'bob'.*expected a number >= 0 \(kg\)"):
         optimize(f, quadratic(f, Q=1.0, R=0.1), parameters={"bob": (-1, 1)}, **task)
     assert optimize(f, quadratic(f, Q=1.0, R=0.1), parameters={"bob": (0.1, 1)}, **task).converged
+    # without mass nothing turns; the search comes ever closer to that and says what ends it
+    with pytest.raises(OptimizationError, match="the iterate has no derivatives: step 0 cannot be linear"):
+        optimize(f, quadratic(f, Q=1.0, R=0.1), parameters={"bob": (0, 1)}, **task)
 
 
 def test_a_text_or_a_truth_value_is_no_weight(f, upright, loop):

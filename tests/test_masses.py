@@ -65,6 +65,31 @@ def test_negative_masses_by_parameters_are_refused(integrator, bob):
     assert f.with_parameters(bob=0.2).rollout(f.initial_state({"theta": 0.3}), steps=2)
 
 
+@pytest.mark.parametrize("integrator", MAPS)
+def test_parameters_without_which_nothing_moves_a_mass_are_refused(integrator):
+    f = map_of_cart(integrator)
+    message = "the mass matrix is singular: nothing with mass moves with theta independently"
+    with pytest.raises(ModelError, match=message):
+        f.with_parameters(bob=0.0)
+    with pytest.raises(ModelError, match=message):
+        f.rollouts(np.tile(f.initial_state({"theta": 0.3}), (2, 1)), steps=2, parameters={"bob": [1.0, 0.0]})
+    with pytest.raises(ModelError, match=message):
+        vioc.Continuous(f.system, bob=0.0)
+    for value in (np.nan, np.inf):
+        with pytest.raises(ValueError, match=rf"parameters: expected finite numbers, got {value} .*\(bob\)"):
+            f.with_parameters(bob=value)
+
+
+def test_equilibria_and_poses_take_no_parameters_that_no_body_has():
+    hanging = vioc.System(vioc.ry("q", name="rod")[vioc.tz(-1, name="bob", mass=P("m", 0.3))])
+    for call in (
+        lambda: vioc.cables.static_equilibrium(hanging, {"q": 0.1}, m=-0.3),
+        lambda: vioc.Kinematics(hanging, m=-0.3),
+    ):
+        with pytest.raises(ModelError, match="frame 'bob' .*with m = -0.3: mass: expected a number >= 0"):
+            call()
+
+
 @pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
 def test_inertias_by_parameters_are_those_of_bodies(unit):
     """A thin rod lies on the edge of what bodies are: its moment across may not be more than the other."""

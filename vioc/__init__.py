@@ -257,8 +257,8 @@ def __dir__() -> list[str]:
 
 def _hint(name: str) -> str:
     for room in ("cables", "components", "errors", "shapes"):
-        own = importlib.import_module(f"vioc.{room}")
-        if name in getattr(own, "__all__", dir(own)) and not name.startswith("_"):
+        module = importlib.import_module(f"vioc.{room}")
+        if name in getattr(module, "__all__", dir(module)) and not name.startswith("_"):
             return f"; it is vioc.{room}.{name}"
     return ""
 

@@ -18,13 +18,25 @@ def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
     """
     array, n = as_floats(value, what, f" of shape (N, {len(names)})"), len(names)
     if array.ndim != 2 or array.shape[1] != n:
-        turned = array.ndim == 2 and array.shape[0] == n
-        advice = f"; a row is a step, so give its transpose, of shape {array.T.shape}" if turned else ""
+        is_transposed = array.ndim == 2 and array.shape[0] == n
+        advice = (
+            f"; a row is a step, so give its transpose, of shape {array.T.shape}" if is_transposed else ""
+        )
         raise ValueError(
             f"{what}: expected shape (N, {n}), columns in the order {', '.join(names) or 'none'}, got "
             f"{array.shape}{advice}"
         )
     return check_array(array, (len(array), n), what, names)
+
+
+def check_last(value: Any, size: int, what: str) -> np.ndarray:
+    """Convert a value to a float64 array of shape (..., size), or raise a ValueError."""
+    if type(value) is np.ndarray and value.dtype == np.float64 and value.shape[-1:] == (size,):
+        return value
+    array = as_floats(value, what, f" of shape (..., {size})")
+    if array.shape[-1:] != (size,):
+        raise ValueError(f"{what}: expected shape (..., {size}), got {array.shape}")
+    return array
 
 
 def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()) -> np.ndarray:
@@ -36,10 +48,12 @@ def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[s
         order = f" in the order {', '.join(names)}" if names else ""
         raise ValueError(f"{what}: expected shape {shape}{order}, got {array.shape}")
     if not np.isfinite(array).all():
-        at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        label = f" ({names[at[-1]]})" if names else ""
-        row = f" at step {at[0]}" if len(at) > 1 else ""
-        raise ValueError(f"{what}: expected finite numbers, got {array[at]} in entry {at[-1]}{label}{row}")
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        label = f" ({names[index[-1]]})" if names else ""
+        row = f" at step {index[0]}" if len(index) > 1 else ""
+        raise ValueError(
+            f"{what}: expected finite numbers, got {array[index]} in entry {index[-1]}{label}{row}"
+        )
     return array
 
 
@@ -92,9 +106,9 @@ def filled(value: Any) -> Any:
     return np.ma.filled(value.astype(float), np.nan) if isinstance(value, np.ma.MaskedArray) else value
 
 
-def _place(at: np.ndarray) -> str:
+def _place(index: np.ndarray) -> str:
     """Format the index of an array entry as text for messages."""
-    return ", ".join(map(str, at.tolist())) or "0"
+    return ", ".join(map(str, index.tolist())) or "0"
 
 
 def finite(*arrays: np.ndarray) -> bool:
@@ -134,6 +148,16 @@ def as_positive(value: Any, what: str) -> float:
     number = as_value(value, what)
     if not 0 < number < math.inf:
         raise ValueError(f"{what}: expected a number > 0, got {value!r}")
+    return number
+
+
+def as_share(value: Any, what: str) -> float:
+    """Convert a value to a number > 0 and < 1, or raise a ValueError with the name `what`.
+    Relative tolerances are such numbers.
+    """
+    number = as_value(value, what)
+    if not 0 < number < 1:
+        raise ValueError(f"{what}: expected a number > 0 and < 1, got {value!r}")
     return number
 
 
@@ -188,14 +212,14 @@ def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarra
         except ValueError:
             raise ValueError(f"{what}: expected {wanted} as {name} limit, got {side!r}") from None
         if np.isnan(array).any():
-            at = f" at k = {int(np.isnan(array).argmax())}" if count > 1 else ""
-            raise ValueError(f"{what}: the {name} limit is not a number{at}")
+            place = f" at k = {int(np.isnan(array).argmax())}" if count > 1 else ""
+            raise ValueError(f"{what}: the {name} limit is not a number{place}")
         sides.append(array)
     bad = np.flatnonzero((sides[0] > sides[1]) | (sides[0] == np.inf) | (sides[1] == -np.inf))
     if len(bad):
         k = int(bad[0])
-        at = f" at k = {k}" if count > 1 else ""
-        raise ValueError(f"{what}: lower limit {sides[0][k]:g} > upper limit {sides[1][k]:g}{at}")
+        place = f" at k = {k}" if count > 1 else ""
+        raise ValueError(f"{what}: lower limit {sides[0][k]:g} > upper limit {sides[1][k]:g}{place}")
     return sides[0], sides[1]
 
 
@@ -212,12 +236,19 @@ def few(items: Iterable[str], most: int = 6, what: str = "") -> str:
 
 
 def is_number(text: str) -> bool:
-    """Return whether Python can convert a text to a float."""
+    """Return whether a text is a number in the notation of data files (`in_ascii`)."""
     try:
         float(text)
     except ValueError:
         return False
-    return True
+    return in_ascii(text)
+
+
+def in_ascii(text: str) -> bool:
+    """Return whether a text of numbers has ASCII characters only, and no underscores.
+    Python also reads digits of other scripts, and underscores between digits.
+    """
+    return text.isascii() and "_" not in text
 
 
 def plain(value: float, digits: str = ".4g") -> str:

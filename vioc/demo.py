@@ -77,8 +77,8 @@ def _draw(best: Trajectory, loop: Trajectory, path: Path) -> Path:
     for axes, (name, label) in zip(rows, panels.items(), strict=True):
         for run, which in ((loop, "with feedback, disturbed start"), (best, "optimum")):
             values = run[name]
-            held = len(values) == len(run)
-            axes.plot(run.t[: len(values)], values, drawstyle="steps-post" if held else None, label=which)
+            is_input = len(values) == len(run)
+            axes.plot(run.t[: len(values)], values, drawstyle="steps-post" if is_input else None, label=which)
         axes.set_ylabel(label)
         axes.axvline(best.t[-1], color="0.6", ls=":", lw=1)
         axes.grid(alpha=0.3)

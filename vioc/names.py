@@ -67,7 +67,7 @@ def by_name(
 
     Raises ModelError if two keys mean the same quantity, or if `values` is not a dict.
     """
-    return _once(values, what, lambda name: meaning(name, known, what, prefix=prefix))
+    return _by_full_name(values, what, lambda name: meaning(name, known, what, prefix=prefix))
 
 
 def in_order(value: Any, names: Sequence[str], what: str, other: float = 0.0, *, prefix: str = "") -> Any:
@@ -93,7 +93,7 @@ def quantity_name(f: OneStepMap, name: str, what: str = "", more: Iterable[str] 
     try:
         return meaning(name, known, what)
     except ModelError:
-        if not isinstance(name, str) or _long(name, known) or not _knows(f, name):
+        if not isinstance(name, str) or _long(name, known) or not _has_quantity(f, name):
             raise
         return name  # a user's map may have quantities that it does not list
 
@@ -105,7 +105,7 @@ def by_quantity(
     The given keys may be short or full names of quantities of the map f.
     """
     more = tuple(more)
-    return _once(values, what, lambda name: quantity_name(f, name, what, more))
+    return _by_full_name(values, what, lambda name: quantity_name(f, name, what, more))
 
 
 def _long(name: str, known: Iterable[str]) -> list[str]:
@@ -113,7 +113,7 @@ def _long(name: str, known: Iterable[str]) -> list[str]:
     return [k for k in known if k.partition(".")[2] == name]
 
 
-def _knows(f: OneStepMap, name: str) -> bool:
+def _has_quantity(f: OneStepMap, name: str) -> bool:
     try:
         f.quantity(name)
     except ValueError:
@@ -121,14 +121,14 @@ def _knows(f: OneStepMap, name: str) -> bool:
     return True
 
 
-def _once(values: Mapping[str, Any], what: str, full: Any) -> dict[str, Any]:
+def _by_full_name(values: Mapping[str, Any], what: str, full: Any) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise ModelError(f"{what}: expected a dict by name, got {values!r}")
-    found: dict[str, Any] = {}
+    quantities: dict[str, Any] = {}
     first: dict[str, str] = {}
     for key, value in values.items():
         name = full(key)
-        if name in found:
+        if name in quantities:
             raise ModelError(f"{what}: {first[name]!r} and {key!r} are the same quantity; give one")
-        found[name], first[name] = value, key
-    return found
+        quantities[name], first[name] = value, key
+    return quantities

@@ -52,15 +52,15 @@ class Progress:
 
     def __init__(self, title: str, total: int | None = None, done: int = 0):
         self.title, self.total, self.done, self.note = title, total, done, ""
-        self._before = done
-        self._begun = self._last = time.monotonic()
-        self._shown = False
+        self._initial = done
+        self._start = self._last = time.monotonic()
+        self._visible = False
         self._over: threading.Event | None = None
 
     def __enter__(self) -> Progress:
-        self._begun = self._last = time.monotonic()
-        self._shown = _wanted()
-        if self._shown:
+        self._start = self._last = time.monotonic()
+        self._visible = _may_display()
+        if self._visible:
             with _lock:
                 _active.append(self)
                 if len(_active) == 1:  # the outermost starts the thread that draws all
@@ -71,7 +71,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._shown:
+        if self._visible:
             with _lock:
                 _active.remove(self)
                 _clear()
@@ -89,17 +89,17 @@ class Progress:
     @property
     def elapsed(self) -> float:
         """Time since the work began, s."""
-        return time.monotonic() - self._begun
+        return time.monotonic() - self._start
 
     @property
     def left(self) -> float | None:
         """Estimated time until the work ends, s, at its mean pace so far; None if unknown."""
-        new = self.done - self._before
+        new = self.done - self._initial
         if self.total is None or new <= 0:
             return None
-        pace = (self._last - self._begun) / new
-        left = pace * (self.total - self.done) - (time.monotonic() - self._last)
-        return left if left > 0 else None  # the current piece takes longer than the mean
+        pace = (self._last - self._start) / new
+        seconds = pace * (self.total - self.done) - (time.monotonic() - self._last)
+        return seconds if seconds > 0 else None  # the current piece takes longer than the mean
 
     def __str__(self) -> str:
         return self.text()
@@ -112,8 +112,8 @@ class Progress:
             parts.append(f"{_bar(share)} " * bar + f"{self.done}/{self.total}")
         elif self.done:
             parts.append(str(self.done))
-        left = "" if self.left is None else f", {duration(self.left)} left"
-        parts.append(duration(self.elapsed) + left)
+        rest = "" if self.left is None else f", {duration(self.left)} left"
+        parts.append(duration(self.elapsed) + rest)
         if self.note:
             parts.append(self.note)
         return "  ".join(parts)
@@ -154,11 +154,11 @@ def in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
     done = 0
     with Progress("rollout", count) as progress:
         while done < count:
-            asked = min(piece, count - done)
-            went = go(done, asked)
-            done += went
+            size = min(piece, count - done)
+            steps = go(done, size)
+            done += steps
             progress.to(done)
-            if went < asked:
+            if steps < size:
                 break
     return done
 
@@ -180,12 +180,12 @@ def paused() -> Iterator[None]:
         yield
 
 
-def _wanted() -> bool:
+def _may_display() -> bool:
     """Return whether this process and thread may display progress."""
-    chosen = os.environ.get(VARIABLE, "")
-    if chosen == "0" or threading.current_thread() is not threading.main_thread() or parent_process():
+    setting = os.environ.get(VARIABLE, "")
+    if setting == "0" or threading.current_thread() is not threading.main_thread() or parent_process():
         return False
-    return chosen == "1" or bool(sys.stderr is not None and sys.stderr.isatty())
+    return setting == "1" or bool(sys.stderr is not None and sys.stderr.isatty())
 
 
 def _keep_drawing(over: threading.Event) -> None:

@@ -126,11 +126,11 @@ class Cable(tuple):
         if not 0 <= index <= self.segments:
             raise ModelError(f"cable {self.name!r}: node: expected 0 ... {self.segments}, got {node!r}")
         frame = self.nodes[index]
-        held = coincident(
+        constraints = coincident(
             frame, to, axes or self._moves(), direction_in=axes_of, name=name or f"{frame}-at-{to}"
         )
         if not clamped:
-            return held
+            return constraints
         if index < self.segments:
             raise ModelError(
                 f"cable {self.name!r}: only the far end is clamped here, got node {node}; start='clamped'"
@@ -138,12 +138,12 @@ class Cable(tuple):
         stiffness: list[Any] = [0.0, 0.0, 0.0]
         for axis, k in hinge_stiffness(self._options, 1).items():
             stiffness["xyz".index(axis)] = k
-        return (*held, BendingSpring(to, frame, tuple(stiffness)))
+        return (*constraints, BendingSpring(to, frame, tuple(stiffness)))
 
     def _moves(self) -> str:
         """Return the axes along which the nodes of the cable can move."""
-        turned = self._options["hinges"].replace(self._options["along"][-1], "")
-        return "xyz".replace(turned, "") if len(turned) == 1 else "xyz"
+        axis = self._options["hinges"].replace(self._options["along"][-1], "")
+        return "xyz".replace(axis, "") if len(axis) == 1 else "xyz"
 
     def configuration(self, points: Any) -> dict[str, float]:
         """Return values of the cable's variables that place its nodes at given points.

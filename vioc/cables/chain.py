@@ -67,26 +67,26 @@ def frames(o: dict[str, Any], hinges, extensions) -> Frame:
     sign, rest = (-1.0 if o["along"].startswith("-") else 1.0), o["length"] / o["segments"]
     slide = f"T{axis.upper()}"
 
-    def moved(distance: float, label: str | None = None, mass: Mass | None = None) -> Frame:
+    def shifted(distance: float, label: str | None = None, mass: Mass | None = None) -> Frame:
         return Frame(Transform(slide, sign * distance), label, mass)
 
-    links = [moved(0.0, f"{name}-0")]
+    links = [shifted(0.0, f"{name}-0")]
     if o["start"] == "free":
         turned = o["hinges"].replace(axis, "")
         moves = "xyz".replace(turned, "") if len(turned) == 1 else "xyz"
         links = [Frame(Transform(f"T{a.upper()}", Variable(f"{name}-{a}"))) for a in moves] + links
     if o["masses"] == "nodes":
-        links[-1] = moved(0.0, f"{name}-0", _body(o, 0.5, 0.0, 0.0))
+        links[-1] = shifted(0.0, f"{name}-0", _body(o, 0.5, 0.0, 0.0))
     for i in range(n):
-        of = dict(zip(o["hinges"], hinges[i], strict=True))
-        turned = [Frame(Transform(f"R{a.upper()}", Variable(of[a]))) for a in turns(o, i)]
+        names = dict(zip(o["hinges"], hinges[i], strict=True))
+        turned = [Frame(Transform(f"R{a.upper()}", Variable(names[a]))) for a in turns(o, i)]
         node = f"{name}-{i + 1}"
         rods = o["masses"] == "rods"
         at_node = None if rods else _body(o, 1.0 if i < n - 1 else 0.5, 0.0, 1.0)  # inertia of a segment
         if not extensions:
             if rods:
                 turned[-1] = Frame(turned[-1].transform, None, _body(o, 1.0, rest))
-            links += [*turned, moved(rest, node, at_node)]
+            links += [*turned, shifted(rest, node, at_node)]
             continue
         variable = Variable(extensions[i])
         stretch = _stretch(slide, sign, variable)
@@ -94,12 +94,12 @@ def frames(o: dict[str, Any], hinges, extensions) -> Frame:
             turned[-1] = Frame(turned[-1].transform, None, _body(o, 0.5, rest / 2))
             links += [
                 *turned,
-                moved(rest / 2),
+                shifted(rest / 2),
                 Frame(stretch, None, _body(o, 0.5, rest / 2)),
-                moved(rest / 2, node),
+                shifted(rest / 2, node),
             ]
         else:
-            links += [*turned, moved(rest), Frame(stretch, node, at_node)]
+            links += [*turned, shifted(rest), Frame(stretch, node, at_node)]
     links[-1] = links[-1][o["end"]] if o["end"] else links[-1]
     return chain(*links)
 

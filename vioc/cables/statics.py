@@ -99,10 +99,7 @@ class Statics:
         self.free = np.arange(lag.nd) if free is None else np.asarray(free, int)
         check_holonomic(lag.system, "statics")
         g = lag.graph
-        unknown = sorted(set(parameters) - set(lag.system.parameters))
-        if unknown:
-            raise ModelError(f"unknown parameters {unknown}; known are {list(lag.system.parameters)}")
-        self.parameters = {**lag.system.parameters, **parameters}
+        self.parameters = lag.system.parameter_values(parameters)
         self._theta = np.array(list(self.parameters.values()), float)
         lam, d = ca.SX.sym("lambda", lag.h.numel()), ca.SX.sym("d", lag.nq)
         args = [g.q_vector, g.v_vector, g.parameters]
@@ -110,27 +107,27 @@ class Statics:
         first = [lag.V, slope - ca.jtimes(lag.h, g.q_vector, lam, True), lag.h, lag.Dh]
         self._first = Evaluator(ca.Function("statics", [*args, lam], first))
         # one directional derivative, evaluated for each variable, as the matrix in one graph is O(n^2)
-        along = [ca.densify(ca.jtimes(e, g.q_vector, d)) for e in (slope, loads)]
-        self._along = Evaluator(ca.Function("stiffness", [*args, lam, d], along))
+        directional = [ca.densify(ca.jtimes(e, g.q_vector, d)) for e in (slope, loads)]
+        self._directional = Evaluator(ca.Function("stiffness", [*args, lam, d], directional))
         self._loads = None
         if loads.nnz():
             self._loads = Evaluator(ca.Function("loads", [g.q_vector, g.parameters], [ca.densify(loads)]))
         self._no_impulse = np.zeros(lam.numel())
-        self._still = np.zeros(lag.nq)
+        self._zero_rates = np.zeros(lag.nq)
 
     def first(self, q: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
         """Return energy V, gradient V_q - F, constraints h and constraint Jacobian Dh.
         The vector F contains the loads at rest. Shapes are (), (nf,), (m,) and (m, nf) for nf free variables
         and m constraints.
         """
-        V, slope, h, Dh = self._first(q, self._still, self._theta, self._no_impulse)
+        V, slope, h, Dh = self._first(q, self._zero_rates, self._theta, self._no_impulse)
         return float(V[0, 0]), slope[self.free, 0], h[:, 0], Dh[:, self.free]
 
-    def work(self, q: np.ndarray, to: np.ndarray) -> float:
+    def work(self, q: np.ndarray, end: np.ndarray) -> float:
         """Return the work of the loads, J, on a straight line between configurations."""
         if self._loads is None:
             return 0.0
-        d = to - q
+        d = end - q
         forces = self._loads(q + (1 + NODES[:, None]) / 2 * d, self._theta)[0][:, :, 0]
         return float(WEIGHTS @ (forces @ d)) / 2
 
@@ -146,8 +143,8 @@ class Statics:
             If F_q is not symmetric: the work of a load then depends on the path, and there is no energy.
         """
         directions = np.eye(self.lagrangian.nq)[self.free]
-        found = self._along(q, self._still, self._theta, multipliers, directions)
-        rows, loads = (a[:, self.free, 0] for a in found)
+        products = self._directional(q, self._zero_rates, self._theta, multipliers, directions)
+        rows, loads = (a[:, self.free, 0] for a in products)
         if self._loads is not None and not _symmetric(loads):
             self._refuse(q)
         return (rows + rows.T) / 2
@@ -280,8 +277,8 @@ def static_equilibrium(
     """
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     q = as_configuration(lag.system, guess, "guess").copy()
-    held = {lag.system.variable_index(name) for name in as_names(fixed, "fixed")}
-    statics = Statics(lag, [i for i in range(lag.nd) if i not in held], **parameters)
+    fixed_indices = {lag.system.variable_index(name) for name in as_names(fixed, "fixed")}
+    statics = Statics(lag, [i for i in range(lag.nd) if i not in fixed_indices], **parameters)
     free = statics.free
     weight, before = 0.0, np.inf
     V, g, h, J = statics.first(q)
@@ -302,7 +299,7 @@ def static_equilibrium(
             _check_gaps(lag, q, parameters)
             residual = np.abs(g + J.T @ lam).max(initial=0.0)
             least = float(values[0]) if values.size else np.inf
-            names = tuple(n for i, n in enumerate(lag.system.dynamic) if i in held)
+            names = tuple(n for i, n in enumerate(lag.system.dynamic) if i in fixed_indices)
             size_of_h = np.abs(h).max(initial=0.0)
             return StaticEquilibrium(
                 lag.system, q, lam, V, least, residual, size_of_h, count, statics.parameters, names
@@ -316,16 +313,16 @@ def static_equilibrium(
         for _ in range(TRIALS):
             trial = q.copy()
             trial[free] += length * step
-            found = statics.first(trial)
+            terms = statics.first(trial)
             if (
-                found[0] - statics.work(q, trial) + weight * np.abs(found[2]).sum()
+                terms[0] - statics.work(q, trial) + weight * np.abs(terms[2]).sum()
                 <= merit + 1e-4 * length * min(descent, 0.0) + slack
             ):
                 break
             length /= 2
         else:
             break
-        q, (V, g, h, J) = trial, found
+        q, (V, g, h, J) = trial, terms
     worst = np.abs(h).max(initial=0.0)
     if worst > 1e-8:
         names = lag.system.constraint_names

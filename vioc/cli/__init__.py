@@ -87,13 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> Parser:
     """Return the parser of all commands."""
-    made = Parser(
+    result = Parser(
         prog="vioc",
         description="Mechanisms on variational integrators: simulate, linearize, control.",
         epilog="Try `vioc demo`, or `vioc COMMAND --help` for examples.",
     )
-    made.add_argument("--version", action="version", version=f"vioc {vioc.__version__}")
-    commands = Commands(made)
+    result.add_argument("--version", action="version", version=f"vioc {vioc.__version__}")
+    commands = Commands(result)
     for name in COMMANDS:
         importlib.import_module(f"vioc.cli.{name}").add(commands)
-    return made
+    return result

@@ -23,19 +23,19 @@ def add(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    kept = Cache()
+    cache = Cache()
     if args.clear:
-        print(f"freed {kept.clear() / 1e6:.1f} MB in {kept.directory}")
+        print(f"freed {cache.clear() / 1e6:.1f} MB in {cache.directory}")
         return
     compiler = find_compiler()
     print(f"compiler  {compiler.identity.splitlines()[0] if compiler else 'none found'}")
-    entries = list(kept.entries())
+    entries = list(cache.entries())
     print(
-        f"cache     {kept.directory}, {len(entries)} libraries, {sum(e.bytes for e in entries) / 1e6:.1f} MB"
+        f"cache     {cache.directory}, {len(entries)} libraries, {sum(e.bytes for e in entries) / 1e6:.1f} MB"
     )
     entries.sort(key=lambda entry: entry.made, reverse=True)
     for entry in entries if args.all else entries[:NEWEST]:
-        made = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.made))
-        print(f"  {made}  {entry.bytes / 1e3:8.0f} kB  {entry.title}")
+        date = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.made))
+        print(f"  {date}  {entry.bytes / 1e3:8.0f} kB  {entry.title}")
     if len(entries) > NEWEST and not args.all:
         print(f"  ... {len(entries) - NEWEST} older ones; --all lists them")

@@ -156,13 +156,13 @@ def zsh(commands: list[Command]) -> str:
         name = "_".join(("_vioc", *c.path))
         specs = [_zsh_option(flag, o) for o in c.options for flag in o.flags]
         if c.commands:
-            described = " ".join(_quoted(f"{_zsh(n)}:{_zsh(h)}") for n, h in c.commands.items())
+            descriptions = " ".join(_quoted(f"{_zsh(n)}:{_zsh(h)}") for n, h in c.commands.items())
             cases = "\n".join(f"                {n}) {name}_{n} ;;" for n in c.commands)
             lines.append(
                 f"{name}() {{\n    local line state\n"
                 f"    _arguments -C {' '.join(specs)} '1:command:->command' '*::argument:->argument'\n"
                 "    case $state in\n        command)\n"
-                f"            local -a names=({described})\n            _describe command names ;;\n"
+                f"            local -a names=({descriptions})\n            _describe command names ;;\n"
                 f"        argument)\n            case $line[1] in\n{cases}\n            esac ;;\n"
                 "    esac\n}\n"
             )

@@ -53,10 +53,10 @@ def run(args: argparse.Namespace) -> int:
         "environment": environment,
     }
     for title, rows in sections.items():
-        found = list(rows())
-        if title and found:
+        entries = list(rows())
+        if title and entries:
             print(f"\n{title}")
-        for name, text in found:
+        for name, text in entries:
             print(f"{'  ' * bool(title)}{name:{22 - 2 * bool(title)}} {text}")
     print("\nchecks")
     sound = True
@@ -102,11 +102,11 @@ def compiling() -> Iterator[Row]:
     else:
         text = "none: no need of one (pip install 'vioc[compiler]' brings one)"
     yield "compiler", text
-    kept = Cache()
-    entries = list(kept.entries())
-    yield "cache", str(kept.directory)
+    cache = Cache()
+    entries = list(cache.entries())
+    yield "cache", str(cache.directory)
     yield "holds", f"{len(entries)} libraries, {sum(e.bytes for e in entries) / 1e6:.1f} MB (vioc cache)"
-    yield "writable", _writable(kept.directory)
+    yield "writable", _writable(cache.directory)
 
 
 def solvers() -> Iterator[Row]:
@@ -156,8 +156,8 @@ def _blas_threads() -> str:
         for name in (f"{p}openblas_get_num_threads{s}" for p in ("", "scipy_") for s in ("", "64_")):
             if hasattr(library, name):
                 return f"{getattr(library, name)()} (OpenBLAS)"
-    chosen = [f"{name}={os.environ[name]}" for name in BLAS if name in os.environ]
-    return ", ".join(chosen) or "its own choice"
+    settings = [f"{name}={os.environ[name]}" for name in BLAS if name in os.environ]
+    return ", ".join(settings) or "its own choice"
 
 
 def _writable(folder: Path) -> str:

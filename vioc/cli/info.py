@@ -61,12 +61,12 @@ def run(args: argparse.Namespace) -> None:
     f = vioc.MidpointVI(without_contacts(system), args.dt)
     print()
     try:
-        x, u, found = start(f, args.set, args.guess)
+        x, u, report = start(f, args.set, args.guess)
     except ConstraintError:
         print(f"state  {', '.join(f.state_names)}\ninput  {', '.join(f.input_names) or 'none'}", flush=True)
         raise
     q = x[: f.nq]
-    print_start(found)
+    print_start(report)
     print_values(f, "state", f.state_names, x)
     print_values(f, "input", f.input_names, u, "u.")
     print_totals(f, x)
@@ -77,5 +77,5 @@ def run(args: argparse.Namespace) -> None:
         print(f"constraints  {f.nm} of rank {rank}; redundant: {', '.join(redundant) or 'none'}")
     print(f"degrees of freedom  {f.nd - rank}")
     if system.inequalities:
-        by = "vioc.ContactVI and MaximalVI simulate them"
-        print(f"contacts and limits  {few(system.inequality_names)}; {by}")
+        hint = "vioc.ContactVI and MaximalVI simulate them"
+        print(f"contacts and limits  {few(system.inequality_names)}; {hint}")

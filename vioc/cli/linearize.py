@@ -33,9 +33,9 @@ def run(args: argparse.Namespace) -> None:
 
     system = load(args.model)
     f = (vioc.ContactVI if system.inequalities else vioc.MidpointVI)(system, args.dt)
-    x, u, found = start(f, args.set, args.guess)
+    x, u, report = start(f, args.set, args.guess)
     q, resting = x[: f.nq], not any(name.startswith("v.") and value for name, value in args.set)
-    if found and resting:  # the fixed point of the map has a p of half a constraint impulse, not p = 0
+    if report and resting:  # the fixed point of the map has a p of half a constraint impulse, not p = 0
         x = f.state_from_configurations(q, q, u)
     A, B = f.linearize(x, u)
     eigenvalues = np.linalg.eigvals(A)
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(result, indent=1))
         return
     print(f)
-    print_start(found)
+    print_start(report)
     print("an equilibrium" if still else f"not an equilibrium: the state moves by {moved:.3g} in a step")
     print(table("A", f.state_names, f.state_names, A))
     if f.nu:

@@ -27,8 +27,8 @@ def load(name: str) -> System:
     if not path_like and (name in models.names() or not file.is_dir()):
         return models.load(name)
     if file.is_dir():
-        held = sorted(p.name for p in file.iterdir() if p.suffix.lower() in (".sexp", ".urdf", ".xml"))
-        raise ModelError(f"{name!r} is a folder; model files in it: {', '.join(held) or 'none'}")
+        files = sorted(p.name for p in file.iterdir() if p.suffix.lower() in (".sexp", ".urdf", ".xml"))
+        raise ModelError(f"{name!r} is a folder; model files in it: {', '.join(files) or 'none'}")
     if not file.exists():
         raise ModelError(f"no such model file: {name!r}; built-in models are {', '.join(models.names())}")
     options: dict[str, Any] = {"inputs": "all"} if Path(name).suffix.lower() == ".urdf" else {}
@@ -44,5 +44,5 @@ def without_contacts(system: System) -> System:
 
     if not system.inequalities:
         return system
-    kept = [c for c in system.components if c not in system.inequalities]
-    return System(system.frames, kept, name=system.name)
+    components = [c for c in system.components if c not in system.inequalities]
+    return System(system.frames, components, name=system.name)

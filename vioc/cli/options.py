@@ -66,7 +66,7 @@ class Commands:
     """
 
     def __init__(self, parser: Parser):
-        self._owner, self._made = parser, parser.add_subparsers(title="commands", metavar="COMMAND")
+        self._owner, self._subparsers = parser, parser.add_subparsers(title="commands", metavar="COMMAND")
         parser.set_defaults(run=None, asked=parser)  # without a command the parser prints its help
 
     def add(
@@ -97,7 +97,7 @@ class Commands:
         return Commands(self._parser(name, help, f"examples:\n{examples}"))
 
     def _parser(self, name: str, help: str, epilog: str, *parents: Any) -> Parser:
-        made = self._made.add_parser(
+        parser = self._subparsers.add_parser(
             name,
             help=help,
             description=help[0].upper() + help[1:] + ".",
@@ -105,8 +105,8 @@ class Commands:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             parents=parents,
         )
-        self._owner.commands[name] = help, made
-        return made
+        self._owner.commands[name] = help, parser
+        return parser
 
 
 def model_help() -> str:
@@ -119,17 +119,17 @@ def model_help() -> str:
 @functools.cache
 def debug() -> argparse.ArgumentParser:
     """Return a parser of the option ``--debug``, which every command has."""
-    made = argparse.ArgumentParser(add_help=False)
-    made.add_argument("--debug", action="store_true", help="show where an error came from")
-    return made
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--debug", action="store_true", help="show where an error came from")
+    return parser
 
 
 @functools.cache
 def model_options() -> argparse.ArgumentParser:
     """Return a parser of the argument ``MODEL``, for commands about a model."""
-    made = argparse.ArgumentParser(add_help=False)
-    made.add_argument("model", metavar="MODEL", help="path or built-in name, see below")
-    return made
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("model", metavar="MODEL", help="path or built-in name, see below")
+    return parser
 
 
 @functools.cache
@@ -137,13 +137,13 @@ def start_options() -> argparse.ArgumentParser:
     """Return a parser of the argument ``MODEL`` and options ``--set --guess --dt``.
     They define the model, the initial state of its motion, and the time step.
     """
-    made = argparse.ArgumentParser(add_help=False, parents=[model_options()])
+    parser = argparse.ArgumentParser(add_help=False, parents=[model_options()])
     for option, help in (("--set", SET_HELP), ("--guess", GUESS_HELP)):
-        made.add_argument(
+        parser.add_argument(
             option, metavar="NAME=VALUE", nargs="+", action="extend", type=setting, default=[], help=help
         )
-    made.add_argument("--dt", type=seconds, default=0.01, help="time step, s (default 0.01)")
-    return made
+    parser.add_argument("--dt", type=seconds, default=0.01, help="time step, s (default 0.01)")
+    return parser
 
 
 def setting(text: str) -> tuple[str, float]:

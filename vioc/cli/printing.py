@@ -37,19 +37,19 @@ def remarks() -> Iterator[None]:
     """Collect the warnings that occur in a ``with`` block, and print them at its end.
     They are printed to stderr.
     """
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("always")
         yield
-    for remark in found:
+    for remark in records:
         print(f"vioc: warning: {remark.message}", file=sys.stderr)
 
 
-def print_start(found: ConstraintReport | None) -> None:
+def print_start(report: ConstraintReport | None) -> None:
     """Print how well an initial state satisfies the constraints.
-    Print nothing if `found` is None.
+    Print nothing if `report` is None.
     """
-    if found:
-        print(f"start found  {found}")
+    if report:
+        print(f"start found  {report}")
 
 
 def table(title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> str:

@@ -61,14 +61,14 @@ def run(args: argparse.Namespace) -> None:
     if steps > np.iinfo(np.int32).max:
         raise ValueError(f"--time {args.time:g} is {steps:.3g} steps of {args.dt:g} s, more than can be kept")
     f = _map(load(args.model), args)
-    x, u, found = start(f, args.set, args.guess)
-    shown, values = f.state_names, x
+    x, u, report = start(f, args.set, args.guess)
+    names, values = f.state_names, x
     if isinstance(f, vioc.MaximalVI):  # its states are not readable
-        shown = (*f.system.variables, *(f"v.{n}" for n in f.system.variables))
+        names = (*f.system.variables, *(f"v.{n}" for n in f.system.variables))
         values = np.concatenate(f.minimal(x))
-    if found:
-        print_start(found)
-        print_values(f, "state at the start", shown, values)
+    if report:
+        print_start(report)
+        print_values(f, "state at the start", names, values)
     failed: StepError | None = None
     try:
         run = f.rollout(x, u, steps=steps)
@@ -80,14 +80,14 @@ def run(args: argparse.Namespace) -> None:
         print(f"step {failed.k} failed; up to it:")
     energy = run.energy
     print(run)
-    print_values(f, "state at the end", shown, np.array([run[n][-1] for n in shown]))
+    print_values(f, "state at the end", names, np.array([run[n][-1] for n in names]))
     print(
         f"energy  {energy[0]:.8g} J at the start, {energy[-1]:.8g} J at the end, range {np.ptp(energy):.3g} J"
     )
     if args.save:
         print(f"wrote {run.save(args.save)}")
     if args.plot:
-        axes = run.plot(*shown)
+        axes = run.plot(*names)
         axes[0].figure.savefig(args.plot, dpi=150)
         print(f"wrote {args.plot}")
     if args.animate:
@@ -100,5 +100,5 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _map(system: System, args: argparse.Namespace) -> vioc.MidpointVI | vioc.LinearTimeVI | vioc.MaximalVI:
-    chosen = args.integrator or ("maximal" if system.inequalities else "midpoint")
-    return INTEGRATORS[chosen](system, args.dt, backend=args.backend)
+    integrator = args.integrator or ("maximal" if system.inequalities else "midpoint")
+    return INTEGRATORS[integrator](system, args.dt, backend=args.backend)

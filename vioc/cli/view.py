@@ -69,14 +69,14 @@ def run(args: argparse.Namespace) -> None:
         if not args.trajectories:
             options["q"] = _pose(args, system)
             shown = system if args.bare else model
-        made = view(shown, **options)
+        result = view(shown, **options)
     if args.html:
-        print(f"wrote {made}")
+        print(f"wrote {result}")
         return
-    print(f"{made.url}  (Ctrl-C ends it)", flush=True)
+    print(f"{result.url}  (Ctrl-C ends it)", flush=True)
     if not args.no_open:
-        webbrowser.open(made.url)
-    made.wait()
+        webbrowser.open(result.url)
+    result.wait()
 
 
 def _model(args: argparse.Namespace) -> Any:
@@ -95,15 +95,15 @@ def _runs(given: list[str], system: System) -> dict[str, Any]:
     """Return saved trajectories by label, which is by default the name of the file."""
     from vioc.viz.recorded import read_recorded
 
-    found: dict[str, Any] = {}
+    runs: dict[str, Any] = {}
     for text in given:
         label, equals, file = text.partition("=")
         if not equals or Path(text).is_file():
             label, file = Path(text).stem, text
-        if label in found:
+        if label in runs:
             raise ModelError(f"two trajectories are called {label!r}; name them LABEL=FILE")
-        found[label] = read_recorded(file, system)
-    return found
+        runs[label] = read_recorded(file, system)
+    return runs
 
 
 def _pose(args: argparse.Namespace, system: System) -> Any:

@@ -88,6 +88,26 @@ class Backend:
         program = ManyProgram(written, self._title(name), self._key(name))
         return program if program.available else None
 
+    def compiles(self, load: Callable[[], object]) -> bool:
+        """Return whether compiled C code takes part in the computation.
+        It does not with the backend ``"virtual"`` or without a compiler. With ``"auto"``, the function `load`
+        compiles and loads it first.
+
+        Warns
+        -----
+        RuntimeWarning
+            If the backend is ``"auto"`` and the compiler fails.
+        """
+        if self.name == "virtual" or find_compiler() is None:
+            return False
+        if self.name == "auto":
+            try:
+                load()
+            except CompileError as error:
+                warnings.warn(f"going on without compiled code: {error}", RuntimeWarning, stacklevel=2)
+                return False
+        return True
+
     def _key(self, name: str) -> str | None:
         if self.identity is None or self.name == "virtual":
             return None

@@ -124,8 +124,9 @@ class Compiler:
 
 
 def _cut_off(data: bytes) -> bool:
-    """Return whether the end of an ELF library is missing, so that its use would end the process.
-    The table of sections is at the end of the file. Other kinds of libraries are not tested.
+    """Return whether the end of an ELF library is missing.
+    The use of such a library would end the process. The table of sections is at the end of the file. Other
+    kinds of libraries are not tested.
     """
     order = {1: "<", 2: ">"}.get(data[5] if len(data) > 5 else 0)
     if data[:4] != b"\x7fELF" or order is None:

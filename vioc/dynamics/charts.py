@@ -70,12 +70,12 @@ class Chart:
         quarter turn of 0, or for i = k in [0, pi].
         """
         i, j, k = ("xyz".index(a) for a in self.axes)
-        rest = 3 - i - j
+        third = 3 - i - j
         sign = 1.0 if (j - i) % 3 == 1 else -1.0  # parity of the permutation (i, j, rest)
         if i == k:
-            middle = ca.atan2(ca.sqrt(R[i][j] ** 2 + R[i][rest] ** 2), R[i][i])
+            middle = ca.atan2(ca.sqrt(R[i][j] ** 2 + R[i][third] ** 2), R[i][i])
             return ca.vertcat(
-                ca.atan2(R[j][i], -sign * R[rest][i]), middle, ca.atan2(R[i][j], sign * R[i][rest])
+                ca.atan2(R[j][i], -sign * R[third][i]), middle, ca.atan2(R[i][j], sign * R[i][third])
             )
         middle = ca.atan2(sign * R[i][k], ca.sqrt(R[i][i] ** 2 + R[i][j] ** 2))
         return ca.vertcat(ca.atan2(-sign * R[j][k], R[k][k]), middle, ca.atan2(-sign * R[i][j], R[i][i]))
@@ -100,12 +100,12 @@ def charts(system: System) -> tuple[Chart, ...]:
     for i, node in enumerate(system.nodes):
         children.setdefault(node.parent, []).append(i)
     result: list[Chart] = []
-    taken: set[int] = set()
+    used_nodes: set[int] = set()
     for i in range(len(system.nodes)):
         row = [i]
         while len(row) < 3 and len(children.get(row[-1], [])) == 1:
             row += children[row[-1]]
-        if len(row) < 3 or taken & set(row):
+        if len(row) < 3 or used_nodes & set(row):
             continue
         transforms = [system.nodes[n].frame.transform for n in row]
         if any(t.kind not in ("RX", "RY", "RZ") for t in transforms):
@@ -115,18 +115,18 @@ def charts(system: System) -> tuple[Chart, ...]:
         bare = all(system.nodes[n].frame.mass is None for n in row[:2])
         if len(names) == 3 and bare and axes[0] != axes[1] != axes[2]:
             result.append(Chart((row[0], row[1], row[2]), (names[0], names[1], names[2]), axes))
-            taken |= set(row)
+            used_nodes |= set(row)
     return tuple(result)
 
 
-def warn_near_singularity(trajectory: Trajectory, found: tuple[Chart, ...]) -> None:
+def warn_near_singularity(trajectory: Trajectory, charts_of_map: tuple[Chart, ...]) -> None:
     """Warn once for each Euler-angle chart that comes near its singularity in a rollout."""
     names = trajectory.map.state_names
-    for chart in found:
+    for chart in charts_of_map:
         middle = trajectory.x[:, names.index(chart.variables[1])]
-        near = np.flatnonzero(chart.distance(middle) < WARN)
-        if len(near):
-            k = int(near[0])
+        indices = np.flatnonzero(chart.distance(middle) < WARN)
+        if len(indices):
+            k = int(indices[0])
             warnings.warn(
                 f"at t = {trajectory.t[k]:g} s the angle {chart.variables[1]} = {middle[k]:.3g} rad is near "
                 f"the singularity of the chart {', '.join(chart.variables)} ({chart.axes}): accuracy is "
@@ -193,14 +193,14 @@ def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple
         flat[n] = (replace(frame, transform=Transform(f"R{axis.upper()}", frame.transform.value)), parent)
     changed = f.with_system(System(*nest(flat), *system.components, name=system.name))
 
-    after = replace(chart, axes=axes)
-    where = [system.dynamic.index(name) for name in chart.variables]
-    old = x[where]
+    new_chart = replace(chart, axes=axes)
+    indices = [system.dynamic.index(name) for name in chart.variables]
+    old = x[indices]
     new = _angles(axes, chart.rotation(old))
     result = x.copy()
-    result[where] = new
+    result[indices] = new
     momenta = [f.state_names.index(f"p.{name}") for name in chart.variables]
-    result[momenta] = np.linalg.solve(chart.rates(old), after.rates(new)).T @ x[momenta]
+    result[momenta] = np.linalg.solve(chart.rates(old), new_chart.rates(new)).T @ x[momenta]
     return changed, result
 
 
@@ -308,8 +308,8 @@ def _regular_steps(f: MidpointVI, run: Trajectory) -> int:
     first = len(run)
     for chart in charts(f.system):
         middle = run.x[:, f.system.dynamic.index(chart.variables[1])]
-        near = np.flatnonzero(chart.distance(middle) < SWITCH)
-        first = min(first, int(near[0])) if len(near) else first
+        indices = np.flatnonzero(chart.distance(middle) < SWITCH)
+        first = min(first, int(indices[0])) if len(indices) else first
     return first
 
 

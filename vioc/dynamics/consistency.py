@@ -121,9 +121,9 @@ def consistent_configuration(
     if not np.abs(h).max(initial=0.0) <= tolerance:  # NaN fails as well
         names = [lag.constraint_names[i] for i in kept_by_place]
         bad = [f"{n} ({v:.3g})" for n, v in zip(names, h, strict=True) if not abs(v) <= tolerance]
-        kept = f", with {', '.join(sorted(as_names(fixed, 'fixed')))} fixed" if fixed_indices else ""
+        suffix = f", with {', '.join(sorted(as_names(fixed, 'fixed')))} fixed" if fixed_indices else ""
         raise ConstraintError(
-            f"{description.name}: no configuration satisfies the constraints from this guess{kept}; "
+            f"{description.name}: no configuration satisfies the constraints from this guess{suffix}; "
             f"violated: {', '.join(bad)}. They contradict each other, or another guess is needed"
         )
     rank, redundant = constraint_rank(lag, q, **parameters)
@@ -151,8 +151,8 @@ def directions_within(lag: Lagrangian, q: np.ndarray, share: float, **parameters
     The derivatives are by the dynamic variables.
     """
     J, sizes = lag.constraint_jacobian(q, **parameters)[:, : lag.nd], lag.constraint_sizes(q, **parameters)
-    along = [int(n not in lag.system.angles) for n in lag.system.dynamic]
-    small = (np.abs(J) <= share * sizes[:, along]).all(axis=1)
+    columns = [int(n not in lag.system.angles) for n in lag.system.dynamic]
+    small = (np.abs(J) <= share * sizes[:, columns]).all(axis=1)
     return np.where(small[:, None], 0.0, J)
 
 
@@ -164,12 +164,12 @@ def rank_of_rows(
     basis: list[np.ndarray] = []
     redundant = []
     for row, size, name in zip(J, scale, names, strict=True):
-        rest = row / size if size > 0 else row
+        remainder = row / size if size > 0 else row
         for b in (*basis, *basis):  # twice, to keep Gram-Schmidt orthogonal
-            rest = rest - (b @ rest) * b
-        norm = np.linalg.norm(rest)
+            remainder = remainder - (b @ remainder) * b
+        norm = np.linalg.norm(remainder)
         if norm > tolerance:
-            basis.append(rest / norm)
+            basis.append(remainder / norm)
         else:
             redundant.append(name)
     return len(basis), tuple(redundant)

@@ -70,14 +70,10 @@ class Continuous:
     def __init__(self, system: System | Lagrangian, **parameters: float):
         self.lagrangian = lag = system if isinstance(system, Lagrangian) else Lagrangian(as_system(system))
         self.system = lag.system
-        unknown = sorted(set(parameters) - set(self.system.parameters))
-        if unknown:
-            raise ValueError(f"unknown parameters {unknown}; known are {list(self.system.parameters)}")
         if lag.nd == 0:
             raise ModelError(f"{self.system.name}: every variable is kinematic, there are no dynamics")
-        self.parameters = {**self.system.parameters, **parameters}
-        self.system.check_bodies(self.parameters, parameters)
-        self.system.check_components(self.parameters, parameters)
+        self.parameters = self.system.parameter_values(parameters)
+        self.system.check_masses(self.parameters, parameters)
         self.nm = len(lag.constraint_names)
         self.a_vector = ca.SX.sym("a", lag.nq)
         self.multipliers = ca.SX.sym("lambda_c", self.nm)
@@ -122,9 +118,9 @@ class Continuous:
         They are [T] (29), (36), in the graph's symbols and the kinematic part of ``a_vector``.
         """
         nd = self.lagrangian.nd
-        given = ca.vertcat(ca.SX.zeros(nd), part(self.a_vector, nd))
-        bias = self.balance(given, ca.SX.zeros(self.nm))[:nd]
-        return self.saddle_solution(-bias, -self.constraint_acceleration(given))
+        prescribed = ca.vertcat(ca.SX.zeros(nd), part(self.a_vector, nd))
+        bias = self.balance(prescribed, ca.SX.zeros(self.nm))[:nd]
+        return self.saddle_solution(-bias, -self.constraint_acceleration(prescribed))
 
     @cached_property
     def rates(self) -> ca.Function:
@@ -216,8 +212,8 @@ class Continuous:
             If the mass matrix is singular at q.
         """
         g, nd = self.lagrangian.graph, self.lagrangian.nd
-        moved = _named(kinematic, self.system.kinematic, "kinematic acceleration")
-        numbers = [*self._state(q, v, u, t), moved]
+        kinematic_acceleration = _named(kinematic, self.system.kinematic, "kinematic acceleration")
+        numbers = [*self._state(q, v, u, t), kinematic_acceleration]
         self.check_regular(numbers[0])
         symbols = [g.q_vector, g.v_vector, g.u_vector, g.t, part(self.a_vector, nd)]
         a = self._evaluate("accelerations", by, symbols, numbers, "qvup")
@@ -287,8 +283,8 @@ class Continuous:
                         f"{where}Dh(q) has rank {rank} of {self.nm}: {', '.join(redundant)} follows from the "
                         "other constraints there, so multipliers are undefined; remove redundant constraints"
                     )
-            named = dict(zip(self.parameters, theta, strict=True))
-            if fault := fault_at(lag.system, np.atleast_2d(q)[i], named):
+            parameter_values = dict(zip(self.parameters, theta, strict=True))
+            if fault := fault_at(lag.system, np.atleast_2d(q)[i], parameter_values):
                 raise ModelError(where + fault)
             root = np.sqrt(lag.mass_scale)
             values, vectors = np.linalg.eigh(m / np.outer(root, root))
@@ -329,11 +325,11 @@ class Continuous:
         if set(by) - set(letters):
             raise ValueError(f"by: expected letters of {', '.join(letters)}, got {by!r}")
         g = self.lagrangian.graph
-        known = dict(q=g.q_vector, v=g.v_vector, u=g.u_vector, p=g.parameters, a=self.a_vector)
+        variables = dict(q=g.q_vector, v=g.v_vector, u=g.u_vector, p=g.parameters, a=self.a_vector)
         if (what, by) not in self._functions:
             derivative = self._expression(what)
             for letter in by:
-                derivative = ca.vec(ca.jacobian(derivative, known[letter]))
+                derivative = ca.vec(ca.jacobian(derivative, variables[letter]))
             args = [*symbols, g.parameters]
             self._functions[what, by] = Evaluator(ca.Function(what, args, [derivative]))
         counts = {len(n) for n in numbers if np.ndim(n) == 2} | {n.size for n in numbers[3:4] if n.ndim}
@@ -343,7 +339,7 @@ class Continuous:
         numbers = [*numbers[:3], t[:, None] if t.ndim else t[None], *numbers[4:]]
         flat = self._functions[what, by](*numbers, self._theta)[0][..., 0]
         rows = self.nm if what == "multipliers" else self.lagrangian.nq
-        shape = (rows, *(known[letter].numel() for letter in by))
+        shape = (rows, *(variables[letter].numel() for letter in by))
         lead = flat.shape[:-1]
         # CasADi's vec is column-major: the last letter's axis varies slowest
         axes = (*range(len(lead)), *reversed(range(len(lead), len(lead) + len(shape))))

@@ -41,8 +41,8 @@ def not_finite(
     names = (*lagrangian.system.variables, *(f"v.{n}" for n in lagrangian.system.variables))
     for what, value in _values(lagrangian):
         derivative = ca.jacobian(value, motion)
-        on = derivative.sparsity().get_triplet()[1]
-        place = f" at {few([f'{names[i]} = {point[i]:.4g}' for i in on])}" if on else ""
+        indices = derivative.sparsity().get_triplet()[1]
+        place = f" at {few([f'{names[i]} = {point[i]:.4g}' for i in indices])}" if indices else ""
         numbers, slopes = lagrangian.function("term", [value, ca.densify(derivative)])(*args)
         bad = np.asarray(numbers).ravel()
         if not np.isfinite(bad).all():

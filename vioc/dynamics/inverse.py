@@ -54,9 +54,9 @@ class InverseConfigurations:
         return self.q[..., self.names.index(name)]
 
     def __str__(self) -> str:
-        done, all_of = int(np.sum(self.converged)), int(np.size(self.converged))
+        count, all_of = int(np.sum(self.converged)), int(np.size(self.converged))
         worst = float(np.max(self.error, initial=0.0))
-        return f"{done} of {all_of} targets reached, error <= {worst:.1e}"
+        return f"{count} of {all_of} targets reached, error <= {worst:.1e}"
 
 
 class InverseKinematics:
@@ -74,11 +74,11 @@ class InverseKinematics:
 
     def __init__(self, graph: Any, h: ca.SX, frames: Sequence[tuple[str, bool]], backend: Backend):
         errors, targets = [], []
-        for name, turned in frames:
+        for name, oriented in frames:
             T, p, R = graph.pose(name), ca.SX.sym("p", 3), ca.SX.sym("R", 3, 3)
             errors.append(T[:3, 3] - p)
             targets.append(p)
-            if turned:
+            if oriented:
                 errors.append(rotation_vector(R.T @ T[:3, :3]))
                 targets.append(ca.vec(R))
         self.e = ca.densify(ca.vertcat(*errors, h))
@@ -104,23 +104,25 @@ class InverseKinematics:
         e, J = s["e"], ca.reshape(s["J"], m, n)
         size = ca.sumsqr(e)
         g = J.T @ e
-        stuck = ca.logic_or(ca.logic_and(s["q"] <= s["low"], g > 0), ca.logic_and(s["q"] >= s["high"], g < 0))
-        K = J @ ca.diag(s["free"] * (1 - stuck))
+        at_limit = ca.logic_or(
+            ca.logic_and(s["q"] <= s["low"], g > 0), ca.logic_and(s["q"] >= s["high"], g < 0)
+        )
+        K = J @ ca.diag(s["free"] * (1 - at_limit))
         mu = s["damping"] * size + FLOOR
         step = -K.T @ _solved(K @ K.T, mu, e) if m <= n else -_solved(K.T @ K, mu, K.T @ e)
         trial = ca.fmin(ca.fmax(s["q"] + step, s["low"]), s["high"])
         e1, J1 = errors_at(trial, s["target"], theta)
         better = ca.sumsqr(e1) < size  # false for NaN
         carry = ca.vertcat(s["q"], e, s["J"], s["damping"])
-        after = ca.if_else(
+        outputs = ca.if_else(
             better,
             ca.vertcat(trial, e1, ca.vec(J1), ca.fmax(s["damping"] / 4, 1e-6)),
             ca.vertcat(s["q"], e, s["J"], 8 * s["damping"]),
         )
-        given = [s["target"], s["free"], s["low"], s["high"], theta]
-        one = ca.Function("trial", [carry, *given], [after])
+        constants = [s["target"], s["free"], s["low"], s["high"], theta]
+        one = ca.Function("trial", [carry, *constants], [outputs])
         q0 = ca.MX.sym("q", n)
-        fixed = [ca.MX.sym(f"given_{i}", a.numel()) for i, a in enumerate(given)]
+        fixed = [ca.MX.sym(f"given_{i}", a.numel()) for i, a in enumerate(constants)]
         e0, J0 = errors_at(q0, fixed[0], fixed[-1])
         state = ca.vertcat(q0, e0, ca.vec(J0), DAMPING)
         repeated = [ca.repmat(a, 1, TRIALS) for a in fixed]
@@ -149,19 +151,19 @@ class InverseKinematics:
         attempts, waiting = np.zeros(N, int), np.arange(N)
         q, before = guess.copy(), np.full(N, np.inf)
         while len(waiting):
-            out, e = self._attempt(q, target[waiting], free, low, high, theta)
-            out, e = out[:, :, 0], e[:, :, 0]
+            trial, e = self._attempt(q, target[waiting], free, low, high, theta)
+            trial, e = trial[:, :, 0], e[:, :, 0]
             worst, size = np.abs(e).max(axis=1), (e * e).sum(axis=1)
             worst = np.where(np.isfinite(worst), worst, np.inf)
             nearer = worst < error[waiting]
-            best[waiting[nearer]], error[waiting[nearer]] = out[nearer], worst[nearer]
+            best[waiting[nearer]], error[waiting[nearer]] = trial[nearer], worst[nearer]
             going = (worst > tolerance) & (size < CLOSER * before)
             again = (worst > tolerance) & ~going
             attempts[waiting[worst <= tolerance]] += 1
             attempts[waiting[again]] += 1
             again &= attempts[waiting] < tries
             fresh = rng.uniform(np.maximum(low, -WIDE), np.minimum(high, WIDE), (int(again.sum()), self.nq))
-            q, before = out, size
+            q, before = trial, size
             q[again] = np.where(free > 0, fresh, guess[waiting[again]])
             before[again] = np.inf
             keep = going | again
@@ -187,21 +189,25 @@ def targets_of(targets: Mapping[str, Any]) -> tuple[list[tuple[str, bool]], np.n
     frames: list[tuple[str, bool]] = []
     columns, counts = [], []
     for name, array in arrays.items():
-        turned = array.shape[-2:] == (4, 4)
-        plain = 2 if turned else 1
-        if not np.isfinite(array).all() or not (turned or array.shape[-1:] == (3,)) or array.ndim > plain + 1:
+        oriented = array.shape[-2:] == (4, 4)
+        plain = 2 if oriented else 1
+        if (
+            not np.isfinite(array).all()
+            or not (oriented or array.shape[-1:] == (3,))
+            or array.ndim > plain + 1
+        ):
             raise ModelError(
                 f"targets: {name!r}: expected a pose (4, 4), a position (3,), or N of them, got "
                 f"shape {array.shape}"
             )
         array = array[None] if array.ndim == plain else array
-        if turned:
+        if oriented:
             R = array[:, :3, :3]
-            off = np.abs(R @ np.swapaxes(R, 1, 2) - np.eye(3)).max()
-            if off > 1e-9 or (np.linalg.det(R) < 0).any():
-                raise ModelError(f"targets: {name!r}: |R R' - 1| = {off:.1g}; expected rotation matrices")
+            error = np.abs(R @ np.swapaxes(R, 1, 2) - np.eye(3)).max()
+            if error > 1e-9 or (np.linalg.det(R) < 0).any():
+                raise ModelError(f"targets: {name!r}: |R R' - 1| = {error:.1g}; expected rotation matrices")
             array = np.concatenate([array[:, :3, 3], np.swapaxes(R, 1, 2).reshape(-1, 9)], axis=1)
-        frames.append((name, turned))
+        frames.append((name, oriented))
         columns.append(array)
         counts.append(len(array))
     N = max(counts)

@@ -160,8 +160,8 @@ class FrameGraph(TermGraph):
                 node = self.system.nodes[j]
                 v, w = self.node_velocity(node.parent)
                 R, p = self._local(j)
-                back = vec.transpose(R)
-                v, w = vec.apply(back, vec.add(v, vec.cross(w, p))), vec.apply(back, w)
+                transposed = vec.transpose(R)
+                v, w = vec.apply(transposed, vec.add(v, vec.cross(w, p))), vec.apply(transposed, w)
                 transform = node.frame.transform
                 if transform.variable is not None:
                     rate = self.v(transform.variable.name)
@@ -200,10 +200,7 @@ class Kinematics:
     def __init__(self, system: System, *, backend: str = "virtual", **parameters: float):
         self.system, self.backend = system, Backend(backend)
         self.graph = FrameGraph(system)
-        self._theta = np.array(list({**system.parameters, **parameters}.values()), float)
-        if len(self._theta) != len(system.parameters):
-            unknown = sorted(set(parameters) - set(system.parameters))
-            raise ValueError(f"unknown parameters {unknown}; known are {list(system.parameters)}")
+        self._theta = np.array(list(system.parameter_values(parameters).values()), float)
         self._functions: dict[tuple, Evaluator] = {}
         self._solvers: dict[tuple, InverseKinematics] = {}
 
@@ -323,12 +320,12 @@ class Kinematics:
         **options
             ``bounds``, ``fixed``, ``tolerance``, and ``guess``, as for `inverse`.
         """
-        given = options.get("bounds"), options.pop("guess", None), options.get("fixed", ())
-        low, high, free, middle = self._limits(*given)
+        args = options.get("bounds"), options.pop("guess", None), options.get("fixed", ())
+        low, high, free, middle = self._limits(*args)
         if np.ndim(seeds) == 0:
             span = np.maximum(low, -WIDE), np.minimum(high, WIDE)
-            drawn = np.random.default_rng(seed).uniform(*span, (int(seeds) - 1, len(low)))
-            seeds = np.concatenate([middle[:1], np.where(free > 0, drawn, middle[0])])
+            samples = np.random.default_rng(seed).uniform(*span, (int(seeds) - 1, len(low)))
+            seeds = np.concatenate([middle[:1], np.where(free > 0, samples, middle[0])])
         seeds = np.atleast_2d(np.asarray(seeds, float))
         many = {
             name: np.broadcast_to(value, (len(seeds), *np.shape(value))) for name, value in targets.items()
@@ -376,8 +373,8 @@ class Kinematics:
                 q0 = np.nan_to_num(0.5 * (low + high), nan=0.0, posinf=0.0, neginf=0.0)[None]
         else:
             q0 = self.configuration(guess)[None]
-        still = free == 0
-        low[still], high[still] = -np.inf, np.inf
+        fixed_mask = free == 0
+        low[fixed_mask], high[fixed_mask] = -np.inf, np.inf
         return low, high, free, q0
 
     def _inverse(self, frames: list[tuple[str, bool]]) -> InverseKinematics:

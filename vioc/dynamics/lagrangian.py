@@ -65,8 +65,8 @@ class Lagrangian:
 
     def __init__(self, system: System, redundant: Sequence[str] = ()):
         self.system = system
-        named = zip(system.constraint_names, system.constraints, strict=True)
-        self._kept = {name: constraint for name, constraint in named if name not in redundant}
+        items = zip(system.constraint_names, system.constraints, strict=True)
+        self._kept = {name: constraint for name, constraint in items if name not in redundant}
         self.constraint_names = tuple(self._kept)
         self.graph = FrameGraph(system)
         self.nq = len(system.variables)
@@ -166,9 +166,9 @@ class Lagrangian:
         The derivatives are with respect to the nd dynamic variables. A row is negligible if it consists of
         rounding errors only.
         """
-        along = [int(n not in self.system.angles) for n in self.system.dynamic]
+        columns = [int(n not in self.system.angles) for n in self.system.dynamic]
         J = ca.densify(self.Dh[:, : self.nd])
-        negligible = ca.sum2(ca.fabs(J) <= NEGLIGIBLE * self.sizes[:, along]) == self.nd
+        negligible = ca.sum2(ca.fabs(J) <= NEGLIGIBLE * self.sizes[:, columns]) == self.nd
         return J * ca.repmat(ca.if_else(negligible, 0.0, 1.0), 1, self.nd)
 
     @cached_property
@@ -187,11 +187,11 @@ class Lagrangian:
         self._refuse(name, rate, "inputs", g.u_vector)
         slope = ca.jacobian(rate, g.v_vector)
         self._refuse(name, slope, "velocities other than linearly", g.v_vector)
-        rest = ca.Function("rest", [g.q_vector, g.v_vector, g.parameters], [rate])
+        value = ca.Function("rest", [g.q_vector, g.v_vector, g.parameters], [rate])
         q, theta = np.linspace(0.3, 1.2, self.nq), np.array(list(self.system.parameters.values()), float)
-        if float(rest(q, np.zeros(self.nq), theta)) != 0.0:
+        if float(value(q, np.zeros(self.nq), theta)) != 0.0:
             raise ModelError(
-                f"{self.system.name}: the constraint {name} is {float(rest(q, 0 * q, theta)):.3g} at rest, "
+                f"{self.system.name}: the constraint {name} is {float(value(q, 0 * q, theta)):.3g} at rest, "
                 "expected A(q) dq, which is 0 there; prescribe a motion by a frame with a kinematic "
                 'variable, K("name")'
             )
@@ -278,11 +278,11 @@ class Lagrangian:
 
         X and B are (nd + m, any); M and Dh are those of the dynamic variables.
         """
-        solved = []
+        solutions = []
         for column in ca.horzsplit(B):
             entries = [row[0] for row in scalars(column)]
-            solved.append(self.saddle.solve(entries[: self.nd], entries[self.nd :]))
-        return ca.sparsify(ca.horzcat(*(vec.column([*x, *y]) for x, y in solved)))
+            solutions.append(self.saddle.solve(entries[: self.nd], entries[self.nd :]))
+        return ca.sparsify(ca.horzcat(*(vec.column([*x, *y]) for x, y in solutions)))
 
     @cached_property
     def saddle(self) -> Saddle:
@@ -313,8 +313,10 @@ class Lagrangian:
         if not within_hinges(self.first.links, pairs):
             return False
         g, q = self.graph, np.random.default_rng(0).uniform(0.3, 1.2, self.nq)
-        at = self.function("terms", [terms], [dt])
-        C = np.array(at(q, 0 * q, [0.0] * g.u_vector.numel(), 0.0, [*self.system.parameters.values()], 1.0))
+        function = self.function("terms", [terms], [dt])
+        C = np.array(
+            function(q, 0 * q, [0.0] * g.u_vector.numel(), 0.0, [*self.system.parameters.values()], 1.0)
+        )
         return bool(np.abs(C - C.T).max() <= SYMMETRIC * np.abs(C).max())
 
     @cached_property
@@ -326,8 +328,8 @@ class Lagrangian:
         """
         depth: list[int] = []
         for link in self.first.links:
-            above = depth[link.parent] if link.parent >= 0 else 0
-            depth.append(above + (link.index < self.nd))
+            parent_depth = depth[link.parent] if link.parent >= 0 else 0
+            depth.append(parent_depth + (link.index < self.nd))
         return sum(d * d for d in depth)
 
     @cached_property
@@ -414,29 +416,29 @@ class Lagrangian:
         def missing(u: np.ndarray) -> np.ndarray:
             return unheld(load - self._value("F", q, v, parameters, u)[: self.nd, 0])
 
-        lost, size = missing(u), np.linalg.norm
-        enough = 1e-9 * max(np.abs(load).max(initial=0.0), np.abs(lost).max(initial=0.0), 1e-12)
+        residual, size = missing(u), np.linalg.norm
+        enough = 1e-9 * max(np.abs(load).max(initial=0.0), np.abs(residual).max(initial=0.0), 1e-12)
         for _ in range(HOLDING if u.size else 0):
-            if np.abs(lost).max() <= 1e-3 * enough:
+            if np.abs(residual).max() <= 1e-3 * enough:
                 break
             F_u = unheld(self._value("F_u", q, v, parameters, u)[: self.nd])
-            step, length = np.linalg.lstsq(F_u, lost, rcond=1e-12)[0], 1.0
+            step, length = np.linalg.lstsq(F_u, residual, rcond=1e-12)[0], 1.0
             trial = missing(u + step)
-            while not size(trial) < size(lost) and length > 1e-3:
+            while not size(trial) < size(residual) and length > 1e-3:
                 length /= 2
                 trial = missing(u + length * step)
-            if not size(trial) < size(lost):
+            if not size(trial) < size(residual):
                 break
-            u, lost = u + length * step, trial
-        worst = int(np.argmax(np.abs(lost)))
-        if np.abs(lost[worst]) > enough:
+            u, residual = u + length * step, trial
+        worst = int(np.argmax(np.abs(residual)))
+        if np.abs(residual[worst]) > enough:
             name = self.system.dynamic[worst]
             transforms = (node.frame.transform for node in self.system.nodes)
             angle = any(t.variable and t.variable.name == name and t.rotational for t in transforms)
             unit = "N m" if angle else "N"
             raise ModelError(
                 f"{self.system.name}: no input balances this configuration: {name!r} lacks "
-                f"{lost[worst]:.3g} {unit}; see vioc.control.equilibrium for equilibria"
+                f"{residual[worst]:.3g} {unit}; see vioc.control.equilibrium for equilibria"
             )
         return u
 

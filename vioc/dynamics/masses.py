@@ -58,22 +58,23 @@ def _largest_diagonals(system: System, configurations: np.ndarray) -> np.ndarray
     return diagonals
 
 
-def check_mass_matrix(system: System) -> None:
+def check_mass_matrix(system: System, parameters: Mapping[str, float] | None = None) -> None:
     """Raise `ModelError` if the mass matrix is positive definite at none of three test configurations.
 
-    Its rows are those of the dynamic variables. The test is at generic configurations, so that a chart that
-    is singular at some configurations passes.
+    Its rows are those of the dynamic variables. The values of `parameters` default to the declared ones. The
+    test is at generic configurations, so that a chart that is singular at some configurations passes.
     """
+    parameters = system.parameters if parameters is None else parameters
     candidates = []
     for q in _generic(system):
-        weakest = _weakest(system, q, system.parameters)
+        weakest = _weakest(system, q, parameters)
         if weakest.value > ROUNDING:
             return
         candidates.append((weakest, q))
     weakest, q = min(candidates, key=lambda one: one[0].value)
-    energies = _rotational(system, q, system.parameters, weakest.rates)
+    energies = _rotational(system, q, parameters, weakest.rates)
     if weakest.value < -ROUNDING or min(energies.values(), default=0.0) < 0:
-        raise ModelError(f"{system.name}: {_why_indefinite(system, q, system.parameters, weakest)}")
+        raise ModelError(f"{system.name}: {_why_indefinite(system, q, parameters, weakest)}")
     raise ModelError(
         f"{system.name}: the mass matrix is singular: nothing with mass moves with "
         f"{weakest.moving} independently; give a frame that it moves a mass or inertia, "
@@ -95,8 +96,8 @@ def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float], nea
     if weakest.value < -ROUNDING:
         return _why_indefinite(system, q, parameters, weakest)
     energies = _rotational(system, q, parameters, weakest.rates) if nearly else {}
-    taken = -sum(e for e in energies.values() if e < 0)
-    share = taken / (weakest.value / 2 + taken) if taken > 0 else 0.0
+    negative = -sum(e for e in energies.values() if e < 0)
+    share = negative / (weakest.value / 2 + negative) if negative > 0 else 0.0
     if share > HALF:
         return (
             f"the mass matrix is about to lose its rank: {share:.0%} of the kinetic energy of "
@@ -164,8 +165,8 @@ def _blamed(system: System, q: np.ndarray, parameters: Mapping[str, float], weak
     """
     energies = _rotational(system, q, parameters, weakest.rates)
     blamed = [i for i in sorted(energies, key=lambda i: energies[i]) if energies[i] < 0]
-    named = "; ".join(f"{system.nodes[i].frame.label()} ({system.negative[i]})" for i in blamed)
-    return f"a physically impossible inertia: {named}. Correct it in the description"
+    names = "; ".join(f"{system.nodes[i].frame.label()} ({system.negative[i]})" for i in blamed)
+    return f"a physically impossible inertia: {names}. Correct it in the description"
 
 
 def _rotational(
@@ -184,6 +185,6 @@ def _rotational(
     energies = {}
     for i in system.negative:
         (link, R, _), body = places[i], system.nodes[i].frame.mass
-        turned = np.array(R).T @ w[link]
-        energies[i] = float(turned @ body.at(parameters)[1] @ turned) / 2  # type: ignore[union-attr]
+        w_body = np.array(R).T @ w[link]
+        energies[i] = float(w_body @ body.at(parameters)[1] @ w_body) / 2  # type: ignore[union-attr]
     return energies

@@ -41,8 +41,8 @@ def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
     """
     for name in named or ():
         if name not in system.constraint_names:
-            known = system.constraint_names
-            raise ModelError(f"redundant: unknown constraint {name!r}; {near_misses(name, known)}")
+            names = system.constraint_names
+            raise ModelError(f"redundant: unknown constraint {name!r}; {near_misses(name, names)}")
     if named is not None:
         return tuple(dict.fromkeys(named))
     redundant = redundant_constraints(system)
@@ -107,8 +107,8 @@ def left_out(
     names, J = lag.constraint_names, directions_within(lag, q, within, **parameters)
     if not np.isfinite(J).all():
         return len(names), ()
-    kept = _independent(J)
-    return len(kept), tuple(n for i, n in enumerate(names) if i not in kept)
+    independent = _independent(J)
+    return len(independent), tuple(n for i, n in enumerate(names) if i not in independent)
 
 
 def _units(lag: Lagrangian) -> np.ndarray:
@@ -117,8 +117,8 @@ def _units(lag: Lagrangian) -> np.ndarray:
     It is 1 rad, or the mechanism's length if > 0, else 1 m.
     """
     g, angles = lag.graph, lag.system.angles
-    far = ca.Function("far", [g.q_vector, g.parameters], [ca.mmax(ca.vertcat(*reaches(g)))])
-    length = float(far(np.zeros(lag.nq), list(lag.system.parameters.values()))) or 1.0
+    reach = ca.Function("far", [g.q_vector, g.parameters], [ca.mmax(ca.vertcat(*reaches(g)))])
+    length = float(reach(np.zeros(lag.nq), list(lag.system.parameters.values()))) or 1.0
     return np.array([1.0 if n in angles else length for n in lag.system.variables])
 
 
@@ -128,17 +128,17 @@ def _independent(J: np.ndarray) -> list[int]:
     Each is the row farthest from the span of the previous ones. Rows are scaled to length one.
     """
     length = np.linalg.norm(J, axis=1, keepdims=True)
-    rest, kept = J / np.where(length > 0, length, 1.0), []
+    remainder, indices = J / np.where(length > 0, length, 1.0), []
     for _ in range(min(J.shape)):
-        size = np.linalg.norm(rest, axis=1)
+        size = np.linalg.norm(remainder, axis=1)
         i = int(np.argmax(size))
         if size[i] <= DEPENDENT:
             break
-        kept.append(i)
-        along = rest[i] / size[i]
+        indices.append(i)
+        direction = remainder[i] / size[i]
         for _ in range(2):  # twice, to stay orthogonal
-            rest = rest - np.outer(rest @ along, along)
-    return kept
+            remainder = remainder - np.outer(remainder @ direction, direction)
+    return indices
 
 
 def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
@@ -151,17 +151,17 @@ def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def least_norm(kept: ca.SX, left_out: ca.SX, impulses: ca.SX) -> tuple[ca.SX, ca.SX]:
+def least_norm(independent: ca.SX, left_out: ca.SX, impulses: ca.SX) -> tuple[ca.SX, ca.SX]:
     """Distribute constraint impulses over all constraints, also redundant ones, with the least norm.
-    The argument `impulses` has impulses of the independent constraints, whose Jacobian is `kept`. The results
-    are new impulses of these constraints, and impulses of the redundant constraints, whose Jacobian is
-    `left_out`. Together they have the same effect as `impulses`.
+    The argument `impulses` has impulses of the independent constraints, whose Jacobian is `independent`. The
+    results are new impulses of these constraints, and impulses of the redundant constraints, whose Jacobian
+    is `left_out`. Together they have the same effect as `impulses`.
 
     Kept constraints have the Jacobian (r, n), omitted ones (d, n). With J_d = T J_s the result is lambda_d =
     (1 + T T')^-1 T lambda and lambda_s = lambda - T' lambda_d.
     """
-    gram = SparseLU(scalars(kept @ kept.T))
-    sides = (scalars(kept @ left_out[i, :].T) for i in range(left_out.shape[0]))
+    gram = SparseLU(scalars(independent @ independent.T))
+    sides = (scalars(independent @ left_out[i, :].T) for i in range(left_out.shape[0]))
     T = ca.vertcat(*(ca.horzcat(*gram.solve([row[0] for row in side])) for side in sides))
     inner = SparseLU(scalars(ca.SX.eye(T.shape[0]) + T @ T.T))
     shared = ca.vertcat(*inner.solve([row[0] for row in scalars(T @ impulses)]))

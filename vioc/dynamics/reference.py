@@ -110,7 +110,7 @@ def reference_solution(
     motion = _motion(description.kinematic, kinematic or {}, q[nd:])
     q[nd:], v[nd:], _ = motion(t[0])
     check_constraints(lag, q, v, dynamics.parameters)
-    held, force = _force(description.inputs, u, len(t) - 1)
+    constant, force = _force(description.inputs, u, len(t) - 1)
     accelerations = dynamics.forward  # checks that nothing is singular at the start
     accelerations(q, v, force(0, t[0]), t=t[0])
     solve = dynamics.dynamic_accelerations
@@ -129,18 +129,18 @@ def reference_solution(
     Y = np.empty((len(t), 2 * nd))
     Y[0] = np.concatenate([q[:nd], v[:nd]])
     # inputs that jump: one call of the integrator from jump to jump
-    pieces = [(k, t[k : k + 2]) for k in range(len(t) - 1)] if held else [(0, t)]
+    pieces = [(k, t[k : k + 2]) for k in range(len(t) - 1)] if constant else [(0, t)]
     options = dict(method=method, rtol=rtol, atol=atol)
     for k, times in pieces:
-        out = solve_ivp(rates(k), (times[0], times[-1]), Y[k], t_eval=times, **options)
-        if not out.success or not np.isfinite(out.y).all():
-            reached = out.t[-1] if len(out.t) else times[0]
+        piece = solve_ivp(rates(k), (times[0], times[-1]), Y[k], t_eval=times, **options)
+        if not piece.success or not np.isfinite(piece.y).all():
+            reached = piece.t[-1] if len(piece.t) else times[0]
             name = getattr(method, "__name__", method)
             raise RuntimeError(
-                f"{description.name}: {name} stopped after t = {reached:g} s: {out.message} The motion may "
+                f"{description.name}: {name} stopped after t = {reached:g} s: {piece.message} The motion may "
                 "pass a singular configuration, or need a looser rtol"
             )
-        Y[k : k + len(times)] = out.y.T
+        Y[k : k + len(times)] = piece.y.T
     Q, V = np.empty((len(t), nq)), np.empty((len(t), nq))
     Q[:, :nd], V[:, :nd] = Y[:, :nd], Y[:, nd:]
     for i, time in enumerate(t):
@@ -148,15 +148,15 @@ def reference_solution(
     return ReferenceSolution(description, t, Q, V, count)
 
 
-def _motion(names: tuple[str, ...], given: Mapping[str, Any], start: np.ndarray):
+def _motion(names: tuple[str, ...], motions: Mapping[str, Any], start: np.ndarray):
     """Return a function from time to positions, velocities and accelerations of the kinematic variables.
 
     Its values are position, velocity, acceleration (nk,).
     """
-    given = by_name(given, names, "kinematic variable")
+    motions = by_name(motions, names, "kinematic variable")
     paths: list[Any] = []
     for name, rest in zip(names, start, strict=True):
-        path = given.get(name, float(rest))
+        path = motions.get(name, float(rest))
         if callable(path):
             if not hasattr(path, "derivative"):
                 raise ValueError(

@@ -64,11 +64,11 @@ class Regressor:
     def __init__(self, lagrangian: Lagrangian, linear: Sequence[str] = (), **parameters: float):
         self.lagrangian = lagrangian
         self.system = system = lagrangian.system
-        known = list(system.parameters)
+        names = list(system.parameters)
         self.linear = tuple(linear)
         for n in (*linear, *parameters):
-            if n not in known:
-                raise ModelError(f"unknown parameter {n!r}; {near_misses(n, known)}")
+            if n not in names:
+                raise ModelError(f"unknown parameter {n!r}; {near_misses(n, names)}")
         self.theta = np.array(list({**system.parameters, **parameters}.values()), float)
         numbers = body_numbers(system, lagrangian.graph.parameters)
         self.bodies = tuple(numbers)
@@ -78,7 +78,7 @@ class Regressor:
             "numbers", [lagrangian.graph.parameters], [ca.vertcat(*numbers.values(), ca.SX(0, 1))]
         )
         self.numbers = np.array(values(self.theta)).reshape(-1, 10)
-        values_of_linear = [self.theta[known.index(n)] for n in self.linear]
+        values_of_linear = [self.theta[names.index(n)] for n in self.linear]
         self.start = np.concatenate([*(standard(b) for b in self.numbers), values_of_linear])
         if any(lagrangian.nonholonomic):
             raise ModelError(f"{system.name}: the regressor has no constraints on velocities; use identify")
@@ -97,17 +97,17 @@ class Regressor:
         )  # terms of L, by the parameters of a body
         momenta = ca.jacobian(terms, g.v_vector)
         flat = ca.vec(momenta)
-        where = ca.vertcat(g.q_vector, g.v_vector)
-        rate = ca.jtimes(flat, where, ca.vertcat(g.v_vector, a))
+        state = ca.vertcat(g.q_vector, g.v_vector)
+        rate = ca.jtimes(flat, state, ca.vertcat(g.v_vector, a))
         Y = (ca.reshape(rate, momenta.shape) - ca.jacobian(terms, g.q_vector)).T
         others = (p for p in self.system.potentials if not isinstance(p, (Gravity, MassGravity)))
-        rest = ca.gradient(sum((p.energy(g) for p in others), ca.SX(0)), g.q_vector) - lag.F
+        remainder = ca.gradient(sum((p.energy(g) for p in others), ca.SX(0)), g.q_vector) - lag.F
         for kinetic in self.system.kinetic:
             i = self.system.variable_index(kinetic.variable)
-            rest[i] += g.number(kinetic.inertia) * a[i]
+            remainder[i] += g.number(kinetic.inertia) * a[i]
         index = [list(self.system.parameters).index(n) for n in self.linear]
         symbols = ca.vertcat(*(g.parameters[i] for i in index), ca.SX(0, 1))
-        more = ca.jacobian(rest, symbols)
+        more = ca.jacobian(remainder, symbols)
         for i, n in enumerate(self.linear):
             if ca.depends_on(more, symbols[i]):
                 raise ModelError(
@@ -117,13 +117,13 @@ class Regressor:
                 raise ModelError(
                     f"the parameter {n!r} is in the kinematics; estimate it by shooting, identify"
                 )
-            if not ca.depends_on(rest, symbols[i]):
+            if not ca.depends_on(remainder, symbols[i]):
                 raise ModelError(
                     f"no force depends on the parameter {n!r}; remove it from linear= (inertias of bodies "
                     "are estimated anyway)"
                 )
-        rest = ca.substitute(rest, symbols, ca.SX.zeros(len(index))) if index else rest
-        outputs = [ca.densify(e) for e in (ca.horzcat(Y, more), rest, lag.Dh)]
+        remainder = ca.substitute(remainder, symbols, ca.SX.zeros(len(index))) if index else remainder
+        outputs = [ca.densify(e) for e in (ca.horzcat(Y, more), remainder, lag.Dh)]
         args = [g.q_vector, g.v_vector, a, g.u_vector, g.t, g.parameters]
         return ca.Function("regressor", args, outputs)
 
@@ -159,18 +159,18 @@ class Regressor:
         v, a = (check_array(e, q.shape, f"regressor: {n}", variables) for n, e in (("v", v), ("a", a)))
         u = check_array(u, (len(q), len(inputs)), "regressor: u", inputs)
         t = check_array(t, (len(q),), "regressor: t")[:, None]
-        Y, rest, Dh = self._function(q, v, a, u, t, self.theta)
-        return Y, rest[..., 0], Dh
+        Y, remainder, Dh = self._function(q, v, a, u, t, self.theta)
+        return Y, remainder[..., 0], Dh
 
 
 class _Bodies(FrameGraph):
     """Symbolic kinematics of a mechanism whose bodies have symbols as masses and inertias.
 
-    The symbols are collected in `own`.
+    The symbols are collected in `symbols_by_name`.
     """
 
     def __init__(self, system: System):
-        self.own: dict[str, ca.SX] = {}
+        self.symbols_by_name: dict[str, ca.SX] = {}
         nodes = []
         for node in system.nodes:
             mass = node.frame.mass
@@ -182,13 +182,13 @@ class _Bodies(FrameGraph):
         super().__init__(view)
 
     def _named(self, value: Number) -> Parameter:
-        name = f"number-of-bodies-{len(self.own)}"
-        self.own[name] = ca.SX.sym(name)
+        name = f"number-of-bodies-{len(self.symbols_by_name)}"
+        self.symbols_by_name[name] = ca.SX.sym(name)
         return Parameter(name, float(value))
 
     def number(self, value: Number) -> Any:
-        if isinstance(value, Parameter) and value.name in self.own:
-            return value.of(self.own[value.name])
+        if isinstance(value, Parameter) and value.name in self.symbols_by_name:
+            return value.of(self.symbols_by_name[value.name])
         return super().number(value)
 
 
@@ -210,7 +210,7 @@ def of_bodies(system: System) -> list[Component]:
     Inertias are mass, centre of mass and moments of inertia.
     """
     g, dependent = _Bodies(system), list[Component]()
-    numbers = ca.vertcat(*g.own.values(), ca.SX(0, 1))
+    numbers = ca.vertcat(*g.symbols_by_name.values(), ca.SX(0, 1))
     for potential in system.potentials:
         if not isinstance(potential, (Gravity, MassGravity)):
             slope = ca.gradient(ca.SX(potential.energy(g)), g.q_vector)

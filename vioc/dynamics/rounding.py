@@ -32,8 +32,8 @@ class _Displaced(FrameGraph):
         if i < 0:
             return R, p
         d, e = self.symbols.setdefault(i, (ca.SX.sym("d", 3), ca.SX.sym("e", 3)))
-        turned = vec.matadd(R, vec.matmul(R, vec.skew((e[0], e[1], e[2]))))
-        return turned, vec.add(p, (d[0], d[1], d[2]))
+        rotation = vec.matadd(R, vec.matmul(R, vec.skew((e[0], e[1], e[2]))))
+        return rotation, vec.add(p, (d[0], d[1], d[2]))
 
 
 def reaches(graph: FrameGraph) -> list[Any]:
@@ -58,7 +58,7 @@ def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca
     epsilons times this size. The second, in these units per metre, is sum |dh/dp|. Both are 0 for
     velocity constraints.
     """
-    far, rows = reaches(graph), []
+    distances, rows = reaches(graph), []
     for constraint in constraints:
         displaced = _Displaced(graph)
         on_velocities = isinstance(constraint, VelocityConstraint)
@@ -66,7 +66,7 @@ def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca
         size = slope = ca.SX(0)
         for i, (d, e) in displaced.symbols.items():
             by_place, by_turn = (ca.norm_1(ca.jacobian(h, s).T) for s in (d, e))
-            size, slope = size + by_place * far[i] + by_turn, slope + by_place
+            size, slope = size + by_place * distances[i] + by_turn, slope + by_place
         zero = [s for pair in displaced.symbols.values() for s in pair]
         row = ca.horzcat(size, slope)
         rows.append(ca.substitute([row], zero, [ca.SX.zeros(3)] * len(zero))[0] if zero else row)

@@ -42,14 +42,14 @@ def start(f: MechanicalMap | MaximalVI, settings: Settings, guesses: Settings = 
     set, from the guesses, and velocities are projected.
     """
     system = f.system
-    known = {"": system.variables, "v.": system.variables, INPUTS: f.input_names}
-    given = _settings("--set", settings, [p + n for p, names in known.items() for n in names])
+    names_by_prefix = {"": system.variables, "v.": system.variables, INPUTS: f.input_names}
+    values = _settings("--set", settings, [p + n for p, names in names_by_prefix.items() for n in names])
     groups = {
-        p: {n: given[p + n] for n in names if p + n in given}
-        for p, names in known.items()
+        p: {n: values[p + n] for n in names if p + n in values}
+        for p, names in names_by_prefix.items()
     }  # fmt: skip
     guess = _settings("--guess", guesses, system.dynamic if system.constraints else ())
-    both = sorted(set(guess) & set(given))
+    both = sorted(set(guess) & set(values))
     if both:
         raise ModelError(f"--guess: {both[0]!r} is fixed by --set; give one of them")
     q: Any = groups[""]
@@ -63,12 +63,12 @@ def start(f: MechanicalMap | MaximalVI, settings: Settings, guesses: Settings = 
     return Start(f.initial_state(q, v), f.input({**hold, **groups[INPUTS]}), report)
 
 
-def _settings(option: str, settings: Settings, known: Sequence[str]) -> dict[str, float]:
+def _settings(option: str, settings: Settings, names: Sequence[str]) -> dict[str, float]:
     result: dict[str, float] = {}
     for name, value in settings:
-        if option == "--guess" and not known:
+        if option == "--guess" and not names:
             raise ModelError("--guess: the model has no constraints to solve; use --set")
-        name = meaning(name, known, option)
+        name = meaning(name, names, option)
         if name in result:
             raise ModelError(f"{option}: {name!r} is given twice, {result[name]:g} and {value:g}")
         result[name] = value
@@ -87,16 +87,16 @@ def _consistent(lag: Lagrangian, fixed: dict[str, float], guess: dict[str, float
     random = np.random.default_rng(0)
     loose = [n for n in system.dynamic if n not in fixed]
     for distance in np.repeat(ATTEMPTS, 5):
-        moved = dict(zip(loose, distance * random.standard_normal(len(loose)), strict=True))
-        near = {n: guess.get(n, 0.0) + d for n, d in moved.items()}
+        displacements = dict(zip(loose, distance * random.standard_normal(len(loose)), strict=True))
+        nearby = {n: guess.get(n, 0.0) + d for n, d in displacements.items()}
         try:
-            return consistent_configuration(lag, {**near, **fixed}, fixed=fixed)
+            return consistent_configuration(lag, {**nearby, **fixed}, fixed=fixed)
         except ConstraintError:
             continue
-    given = ", ".join(f"{n}={value:g}" for n, value in {**guess, **fixed}.items()) or "zero"
+    text = ", ".join(f"{n}={value:g}" for n, value in {**guess, **fixed}.items()) or "zero"
     unset = [n for n in system.kinematic if n not in fixed]
     zero = f"; kinematic variables are 0 where not set, as {unset[0]} is" if unset else ""
     raise ConstraintError(
-        f"no consistent start found from {given}, nor from {5 * len(ATTEMPTS)} guesses around it; "
+        f"no consistent start found from {text}, nor from {5 * len(ATTEMPTS)} guesses around it; "
         f"try --set NAME=VALUE or --guess NAME=VALUE{zero} ({reason})"
     )

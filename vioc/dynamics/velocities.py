@@ -43,8 +43,8 @@ def velocity(name: str, frames: Iterable[str]) -> Velocity | None:
     """
     kind, _, rest = name.partition(".")
     frame, _, axis = rest.rpartition(":")
-    known = kind in UNITS and frame in frames and len(axis) == 1 and axis in "xyz"
-    return Velocity(kind, frame, "xyz".index(axis)) if known else None
+    valid = kind in UNITS and frame in frames and len(axis) == 1 and axis in "xyz"
+    return Velocity(kind, frame, "xyz".index(axis)) if valid else None
 
 
 def velocity_names(frames: Iterable[str]) -> list[str]:

@@ -46,8 +46,8 @@ def spline_noise(spline: BSpline, t: np.ndarray, y: np.ndarray, kept: np.ndarray
     hat = BSpline.design_matrix(t, spline.t, spline.k)
     normal, count = hat.T @ hat, hat.shape[1]
     band = np.array([np.pad(normal.diagonal(-i), (0, i)) for i in range(spline.k + 1)])
-    left = y - spline(t)
-    variance = max(left @ left / max(len(t) - count, 1), (ROUNDING * np.abs(y).max()) ** 2)
+    residuals = y - spline(t)
+    variance = max(residuals @ residuals / max(len(t) - count, 1), (ROUNDING * np.abs(y).max()) ** 2)
     inverse = solveh_banded(band, np.eye(count), lower=True)
     width = min(2 * spline.k, count - 1)  # what single samples and their neighbours need
     near = csr_array(np.tril(np.triu(inverse, -width), width))
@@ -61,8 +61,12 @@ def spline_noise(spline: BSpline, t: np.ndarray, y: np.ndarray, kept: np.ndarray
     some = [[np.asarray(b.multiply(a @ near).sum(axis=1)).ravel() for b in basis] for a in basis]
     # products of neighbouring residuals, less those expected for white noise
     lags = range(1, min(spline.k, len(t) - 1) + 1)
-    shown = [left[i:] @ left[:-i] + variance * (hat[i:] @ near).multiply(hat[:-i]).sum() for i in lags]
-    coloured = np.sum(np.square(shown)) > (len(lags) + FAR * np.sqrt(2 * len(lags))) * len(t) * variance**2
+    correlations = [
+        residuals[i:] @ residuals[:-i] + variance * (hat[i:] @ near).multiply(hat[:-i]).sum() for i in lags
+    ]
+    coloured = (
+        np.sum(np.square(correlations)) > (len(lags) + FAR * np.sqrt(2 * len(lags))) * len(t) * variance**2
+    )
     return SplineNoise(
         basis, variance * inverse, variance * np.moveaxis(np.array(some), 2, 0), bool(coloured)
     )
@@ -106,9 +110,9 @@ def fit(
     (N, r, n), W, y = (E.shape[0], E.shape[1], E.shape[2] - 1), E[:, :, :-1], E[:, :, -1]
     C = np.zeros((r, n + 1, n + 1))  # expected squares of the noise in [W, y], summed over samples
     for record, change in zip(noises, changes, strict=True):
-        for i, own in enumerate(record):
+        for i, spline in enumerate(record):
             D = change(i)
-            C += np.einsum("akin,kab,bkim->inm", D, own.at_samples, D, optimize=True)
+            C += np.einsum("akin,kab,bkim->inm", D, spline.at_samples, D, optimize=True)
 
     def mean(squares: np.ndarray) -> np.ndarray:
         return np.full(r, squares.mean()) if pooled else squares
@@ -121,28 +125,28 @@ def fit(
     for _ in range(FITS):
         weights = 1 / np.where(squares > 0, squares, 1.0)
         R = qr((W * np.sqrt(weights)[:, None]).reshape(-1, n), mode="r")[0][:n]
-        back = solve_triangular(R, np.eye(n))
+        R_inverse = solve_triangular(R, np.eye(n))
         weighted = np.einsum("i,inm->nm", weights, C)
-        shares, V = eigh(back.T @ weighted[:n, :n] @ back)
-        T, clear = back @ V, shares <= MOST
+        shares, V = eigh(R_inverse.T @ weighted[:n, :n] @ R_inverse)
+        T, clear = R_inverse @ V, shares <= MOST
         inverse = T[:, clear] / (1 - shares[clear]) @ T[:, clear].T
         slope = np.einsum("kin,ki,i->n", W, y - W @ start, weights)
         values = start + inverse @ (slope + weighted[:n] @ np.append(start, -1.0))
-        left = mean(((y - W @ values) ** 2).mean(axis=0) / max(1 - n / y.size, 1e-3))
+        mean_squares = mean(((y - W @ values) ** 2).mean(axis=0) / max(1 - n / y.size, 1e-3))
         noise = noise_of(values)
-        sizes, squares = np.sqrt(1 / weights), np.maximum(left, noise)
+        sizes, squares = np.sqrt(1 / weights), np.maximum(mean_squares, noise)
     both = np.append(values, -1.0)
-    S = np.einsum("kin,kim,i->nm", W, W, np.maximum(left - noise, 0.0) * weights**2)
+    S = np.einsum("kin,kim,i->nm", W, W, np.maximum(mean_squares - noise, 0.0) * weights**2)
     for part, record, change in zip(parts, noises, changes, strict=True):
-        for i, own in enumerate(record):
+        for i, spline in enumerate(record):
             e = np.einsum("kin,akim,m,i->akn", part[:, :, :n], change(i), both, weights, optimize=True)
-            X = sum(basis.T @ e[a] for a, basis in enumerate(own.basis))
-            S += X.T @ own.covariance @ X
+            X = sum(basis.T @ e[a] for a, basis in enumerate(spline.basis))
+            S += X.T @ spline.covariance @ X
     T = T / np.maximum(1 - shares, LEAST)
-    covariance = T @ (V.T @ back.T @ S @ back @ V) @ T.T
+    covariance = T @ (V.T @ R_inverse.T @ S @ R_inverse @ V) @ T.T
     # what splines smooth away attenuates as noise does, as far as residuals are not of the noise's size
-    above = weights * np.abs(np.divide(left, noise, out=np.ones(r), where=noise > 0) - 1)
-    errors = inverse @ np.einsum("i,inm,m->n", above, C[:, :n], both) / np.sqrt(np.diag(covariance))
-    smoothed = any(own.smoothed for record in noises for own in record)
+    excess = weights * np.abs(np.divide(mean_squares, noise, out=np.ones(r), where=noise > 0) - 1)
+    errors = inverse @ np.einsum("i,inm,m->n", excess, C[:, :n], both) / np.sqrt(np.diag(covariance))
+    smoothed = any(spline.smoothed for record in noises for spline in record)
     largest = float(np.abs(errors).max()) if smoothed else 0.0
-    return Regression(values, covariance, np.sqrt(left), sizes, int(np.sum(~clear)), largest)
+    return Regression(values, covariance, np.sqrt(mean_squares), sizes, int(np.sum(~clear)), largest)

@@ -24,12 +24,12 @@ def noise_of(records: Sequence[Record], name: str) -> float:
 
     A smooth motion contributes little to third differences of the samples.
     """
-    found = []
+    differences = []
     for record in records:
         y = record.measured.get(name, np.zeros(0))
         d = np.diff(y, 3)
-        found.append(d[np.isfinite(d)])
-    d = np.concatenate(found)
+        differences.append(d[np.isfinite(d)])
+    d = np.concatenate(differences)
     if not len(d):
         raise ValueError(
             f"{name}: too few samples to tell its noise; give variances, noise={{{name!r}: ...}}"
@@ -52,16 +52,16 @@ def beginning(segments: Segments) -> Trial:
     trial = Trial(z, c, np.zeros((len(segments.pieces), segments.map.nx)))
     f = segments.map_at(z)
     for r, grid in enumerate(segments.grids):
-        own = [j for j, p in enumerate(segments.pieces) if p.record == r]
+        pieces = [j for j, p in enumerate(segments.pieces) if p.record == r]
         U = segments.inputs(trial, r)[0]
-        begins = [segments.pieces[j].first for j in own]
-        found = _from_configurations(f, grid, U, begins)
+        first_steps = [segments.pieces[j].first for j in pieces]
+        starts = _from_configurations(f, grid, U, first_steps)
         given = _start(f, grid.record)
-        if found is None:
-            found = _from_rollout(f, grid, U, begins, given)
+        if starts is None:
+            starts = _from_rollout(f, grid, U, first_steps, given)
         if given is not None:
-            found[0] = given
-        trial.nodes[own] = found
+            starts[0] = given
+        trial.nodes[pieces] = starts
     return trial
 
 
@@ -69,37 +69,41 @@ def _start(f: OneStepMap, record: Record) -> np.ndarray | None:
     if record.start is None:
         return None
     if isinstance(record.start, Mapping):
-        named = dict(record.start)
-        rates = {n[2:]: named.pop(n) for n in list(named) if n.startswith("v.") and n not in f.state_names}
-        return f.initial_state(named, rates) if rates else f.state(named)
+        values = dict(record.start)
+        rates = {n[2:]: values.pop(n) for n in list(values) if n.startswith("v.") and n not in f.state_names}
+        return f.initial_state(values, rates) if rates else f.state(values)
     return f.check_state(record.start, f"{record.name}: start")
 
 
-def _from_configurations(f: OneStepMap, grid: SimulationGrid, U: np.ndarray, begins: Sequence[int]) -> Any:
+def _from_configurations(
+    f: OneStepMap, grid: SimulationGrid, U: np.ndarray, first_steps: Sequence[int]
+) -> Any:
     record, names = grid.record, f.mechanism.configurations
-    seen = [n for n in names if np.isfinite(record.measured.get(n, np.nan)).sum() > 2 * WIDTHS[0]]
-    if not names or (len(seen) < len(names) and not f.multiplier_names) or not seen:
+    measured_names = [n for n in names if np.isfinite(record.measured.get(n, np.nan)).sum() > 2 * WIDTHS[0]]
+    if not names or (len(measured_names) < len(names) and not f.multiplier_names) or not measured_names:
         return None
-    smooth = {n: Smooth(record, n, n in f.wrap) for n in seen}
+    smooth = {n: Smooth(record, n, n in f.wrap) for n in measured_names}
 
-    def at(values: Mapping[str, float]) -> np.ndarray:
+    def configuration(values: Mapping[str, float]) -> np.ndarray:
         x = f.state(values)
         if f.multiplier_names:
-            fixed = seen if len(seen) < len(names) else ()
+            fixed = measured_names if len(measured_names) < len(names) else ()
             x = f.mechanism.moved(x, np.zeros(len(f.mechanism.coordinates)), fixed=fixed)
         return x[: len(names)]
 
-    found = []
-    for a in begins:
+    starts = []
+    for a in first_steps:
         polynomials = {n: s.near(grid.ends[a]) for n, s in smooth.items()}
-        q0, q1 = (at({n: float(np.polyval(p, t)) for n, p in polynomials.items()}) for t in (-f.dt, 0.0))
+        q0, q1 = (
+            configuration({n: float(np.polyval(p, t)) for n, p in polynomials.items()}) for t in (-f.dt, 0.0)
+        )
         k = max(round(float(grid.ends[a]) / f.dt) - 1, 0)
-        found.append(f.state_from_configurations(q0, q1, U[max(a - 1, 0)], k))
-    return np.array(found)
+        starts.append(f.state_from_configurations(q0, q1, U[max(a - 1, 0)], k))
+    return np.array(starts)
 
 
 def _from_rollout(
-    f: OneStepMap, grid: SimulationGrid, U: np.ndarray, begins: Sequence[int], given: Any
+    f: OneStepMap, grid: SimulationGrid, U: np.ndarray, first_steps: Sequence[int], given: Any
 ) -> np.ndarray:
     record = grid.record
     if given is None:
@@ -112,7 +116,7 @@ def _from_rollout(
             f"{record.name}: not all configurations are measured, and a rollout from the start fails at step "
             f"{error.k}; give start= near the truth"
         ) from error
-    return run.x[list(begins)]
+    return run.x[list(first_steps)]
 
 
 class Smooth:
@@ -132,7 +136,7 @@ class Smooth:
 
         It is a polynomial in the time since t; the highest coefficient is first.
         """
-        middle, found = int(np.searchsorted(self.t, t)), np.zeros(DEGREE + 1)
+        middle, coefficients = int(np.searchsorted(self.t, t)), np.zeros(DEGREE + 1)
         for m in WIDTHS:
             some = slice(max(middle - m, 0), middle + m + 1)
             times, y = self.t[some] - t, self.y[some]
@@ -140,5 +144,5 @@ class Smooth:
             rms = np.sqrt(np.sum((np.polyval(p, times) - y) ** 2) / (len(y) - DEGREE - 1))
             if m > WIDTHS[0] and not rms <= FITS * self.noise:
                 break
-            found = p
-        return found
+            coefficients = p
+        return coefficients

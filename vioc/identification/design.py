@@ -22,7 +22,7 @@ from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status
 from vioc.errors import ModelError, StepError
 from vioc.identification.parameter_coordinates import ParameterCoordinates
-from vioc.identification.verdict import UnidentifiableDirection, told
+from vioc.identification.verdict import UnidentifiableDirection, identifiability
 from vioc.maps.derivatives import Steps
 from vioc.maps.protocol import OneStepMap
 from vioc.names import quantity_name
@@ -84,10 +84,10 @@ class Criterion:
         self.E = np.zeros((len(names), len(unknowns.names)))  # relative changes -> parameters
         for j, n in enumerate(unknowns.names):
             self.E[names.index(n), j] = unknowns.scale[j]
-        by = ca.densify(error_jacobian(f, sensors.expression, s.parameters))
-        M = ca.SX.sym("M", *by.shape)
-        slope = ca.densify(error_jacobian(f, ca.dot(M, by)))
-        self._outputs = Evaluator(ca.Function("outputs", [s.x, s.parameters], [by]))
+        jacobian = ca.densify(error_jacobian(f, sensors.expression, s.parameters))
+        M = ca.SX.sym("M", *jacobian.shape)
+        slope = ca.densify(error_jacobian(f, ca.dot(M, jacobian)))
+        self._outputs = Evaluator(ca.Function("outputs", [s.x, s.parameters], [jacobian]))
         self._slope = Evaluator(ca.Function("slope", [s.x, s.parameters, ca.vec(M)], [slope]))
         sensors.check_noisy("design")
         self.sensors = sensors
@@ -97,11 +97,11 @@ class Criterion:
 
         Rows and columns of quantities that are not measured at a sample are 0.
         """
-        V, found = self.sensors.V, np.zeros((len(run) + 1, *self.sensors.V.shape))
-        for k in range(len(found)):
+        V, weights = self.sensors.V, np.zeros((len(run) + 1, *self.sensors.V.shape))
+        for k in range(len(weights)):
             seen = np.flatnonzero(self.sensors.present(run.k0 + k))
-            found[k][np.ix_(seen, seen)] = np.linalg.inv(V[np.ix_(seen, seen)])
-        return found
+            weights[k][np.ix_(seen, seen)] = np.linalg.inv(V[np.ix_(seen, seen)])
+        return weights
 
     def __call__(self, run: Trajectory, slope: bool = True) -> Judged:
         """Return Fisher information and design criterion of a trajectory.
@@ -119,10 +119,10 @@ class Criterion:
         for k in range(N):
             np.matmul(lin.A[k], S[k], out=S[k + 1])
             S[k + 1, :, r:] += P[k]
-        by = self._outputs(run.x, f.theta)[0]
-        C = by[:, :, :ndx]
+        jacobians = self._outputs(run.x, f.theta)[0]
+        C = jacobians[:, :, :ndx]
         D = C @ S
-        D[:, :, r:] += by[:, :, ndx:] @ E
+        D[:, :, r:] += jacobians[:, :, ndx:] @ E
         weighted = self._weights(run) @ D
         H = np.einsum("kia,kib->ab", D, weighted)
         K = np.eye(r + n)[r:]
@@ -139,9 +139,9 @@ class Criterion:
         total = float((variances**p).sum())
         value = float(np.log(variances).mean()) if p == 0 else float(np.log(total) / p)
         scale = self.unknowns.scale
-        found = relative / np.outer(scale, scale)
+        information = relative / np.outer(scale, scale)
         if not slope:
-            return Judged(value, found)
+            return Judged(value, information)
         G = K.T @ ((W * -(variances ** (p + 1))) @ W.T / total) @ K
         outer = 2 * weighted @ G  # by D, (N+1, ny, r+n)
         adjoint = np.swapaxes(C, 1, 2) @ outer
@@ -157,7 +157,7 @@ class Criterion:
         steep = np.einsum("kiab,kib->ka", second, toward)
         x = x.copy()
         x[:-1] += steep[:, :ndx]
-        return Judged(value, found, x, steep[:, ndx : ndx + f.nu])
+        return Judged(value, information, x, steep[:, ndx : ndx + f.nu])
 
 
 @dataclass(frozen=True, repr=False)
@@ -203,7 +203,7 @@ class Design:
     @property
     def unidentifiable(self) -> list[UnidentifiableDirection]:
         """Combinations of parameters that measurements of the motion do not determine."""
-        return told(self.information, list(self.values), self.scale).directions
+        return identifiability(self.information, list(self.values), self.scale).directions
 
     @property
     def condition(self) -> tuple[float, float]:
@@ -212,7 +212,7 @@ class Design:
         return float(np.linalg.cond(self.before * S)), float(np.linalg.cond(self.information * S))
 
     def _deviations(self, information: np.ndarray) -> dict[str, float]:
-        covariance = told(information, list(self.values), self.scale).covariance
+        covariance = identifiability(information, list(self.values), self.scale).covariance
         return dict(zip(self.values, map(float, np.sqrt(np.diag(covariance))), strict=True))
 
     def __repr__(self) -> str:
@@ -348,20 +348,20 @@ def _nearness(
     limits = {quantity_name(f, n, "bounds"): b for n, b in bounds.items()}
 
     def ranges(names: Sequence[str], values: np.ndarray, prefix: str = "") -> np.ndarray:
-        found = np.ptp(values, axis=0) / 2
+        half_ranges = np.ptp(values, axis=0) / 2
         for i, n in enumerate(names):
             b = limits.get(prefix + n)
             low, high = b if isinstance(b, (tuple, list)) else (None if b is None else np.negative(b), b)
             if low is not None and high is not None:
                 width = float(np.max(np.subtract(high, low))) / 2
-                found[i] = width if np.isfinite(width) else found[i]
-        return np.where(found > 0, found, 1.0)
+                half_ranges[i] = width if np.isfinite(width) else half_ranges[i]
+        return np.where(half_ranges > 0, half_ranges, 1.0)
 
     sx, su = ranges(f.state_names, run.x), ranges(f.input_names, run.u, "u.")
     x, u = ca.SX.sym("x_near", f.nx), ca.SX.sym("u_near", f.nu)
-    far = ca.sumsqr((f.symbols.x - x) / sx) / 2
-    running = far + ca.sumsqr((f.symbols.u - u) / su) / 2
-    cost = Cost(f, running, far, references=[(x, run.x), (u, run.u)], per_time=False)
+    distance = ca.sumsqr((f.symbols.x - x) / sx) / 2
+    running = distance + ca.sumsqr((f.symbols.u - u) / su) / 2
+    cost = Cost(f, running, distance, references=[(x, run.x), (u, run.u)], per_time=False)
     return cost, sx, su
 
 
@@ -370,9 +370,9 @@ def _nearest(problem: Problem, run: Trajectory, X: np.ndarray, U: np.ndarray) ->
     The curve has states X and inputs U. Return None if no motion is found.
     """
     try:
-        found = problem.with_cost(problem.cost.with_references(X, U)).solve(
+        result = problem.with_cost(problem.cost.with_references(X, U)).solve(
             run.x[0], run, raise_on_failure=False, max_iterations=59
         )
     except StepError:
         return None
-    return found.trajectory if found.status is Status.CONVERGED else None
+    return result.trajectory if result.status is Status.CONVERGED else None

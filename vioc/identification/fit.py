@@ -65,48 +65,48 @@ def fit(segments: Segments, trial: Trial, max_iterations: int, tolerance: float)
     """
     trial = segments.seamless(trial, segments.predict(trial, derivatives=False))
     now = segments.predict(trial)
-    loose, level, kept = segments.spread(now), 0, None
-    damping, costs, still, white = FIRST, [now.cost], 0, len(now.residuals) / 2
+    loose, level, fallback = segments.spread(now), 0, None
+    damping, costs, stalls, white = FIRST, [now.cost], 0, len(now.residuals) / 2
     with Progress("identify", max_iterations, 1) as progress:
         for k in range(max_iterations):
             progress.advance()
-            refused = 0
+            failures = 0
             while True:
                 way = _Way(segments, trial, now, damping, loose)
                 if loose is not None and way.most < 1.0 and damping < MOST:  # shorten long directions
                     damping = max(10.0 * damping, 1e-6)
                     continue
                 if loose is not None and (
-                    refused == REFUSED or way.promised <= NEAR * max(way.merit(now), white)
+                    failures == REFUSED or way.promised <= NEAR * max(way.merit(now), white)
                 ):
-                    kept = trial, now, loose / TIGHTER
-                    loose, damping, refused = None, min(damping, FIRST), 0
+                    fallback = trial, now, loose / TIGHTER
+                    loose, damping, failures = None, min(damping, FIRST), 0
                     continue
                 if loose is None:
-                    left = max(abs(way.gain), way.apart)
-                    if left <= tolerance + ROUNDING * now.cost and damping <= FIRST:
+                    reduction = max(abs(way.gain), way.gap_reduction)
+                    if reduction <= tolerance + ROUNDING * now.cost and damping <= FIRST:
                         return Fit(trial, now, k, costs, True, "converged")
-                    still = still + 1 if left <= NOTHING * now.cost else 0
-                    if still > STILL:
+                    stalls = stalls + 1 if reduction <= NOTHING * now.cost else 0
+                    if stalls > STILL:
                         return Fit(trial, now, k, costs, True, ROUNDED)
-                share, lower, there = _taken(segments, trial, now, way)
+                share, decrease, next_trial = _accepted_step(segments, trial, now, way)
                 if share:
                     break
-                refused += 1
+                failures += 1
                 damping = min(max(10.0 * damping, 1e-6), MOST)
-                if refused == REFUSED and loose is None:
+                if failures == REFUSED and loose is None:
                     small = way.promised <= NOTHING * max(now.cost, 1.0)
-                    if kept is not None and not small and level < LEVELS:
-                        trial, now, loose = kept
-                        level, refused, damping = level + 1, 0, FIRST
+                    if fallback is not None and not small and level < LEVELS:
+                        trial, now, loose = fallback
+                        level, failures, damping = level + 1, 0, FIRST
                         continue
                     why = ROUNDED if small else "no descent: no trial step lowers the cost"
                     return Fit(trial, now, k, costs, small, why)
             if share == way.most:
-                damping = max(damping / (10.0 if lower > 0.75 * share * way.promised else 2.0), LEAST)
+                damping = max(damping / (10.0 if decrease > 0.75 * share * way.promised else 2.0), LEAST)
             elif loose is not None:
                 damping = min(damping / share, MOST)
-            trial = there
+            trial = next_trial
             now = segments.predict(trial)
             costs.append(now.cost)
     return Fit(
@@ -149,45 +149,50 @@ class _Way:
         H, gradient = (now.J.T @ now.J).tocsc(), now.J.T @ now.residuals
         nz, size, diagonal = segments.nz, segments.unknowns.size(trial.z), H.diagonal()
         diagonal[:nz] = np.maximum(diagonal[:nz], size**-2.0)
-        least, self._apart = segments.sizes(now.bases, diagonal)
+        least, self._gap_scales = segments.sizes(now.bases, diagonal)
         diagonal = np.maximum(diagonal, np.maximum(TINY * least, 1e-300))
-        self._unit = np.concatenate([1 / np.sqrt(diagonal), 1 / self._apart])  # makes the system unit-free
+        # factors that make the system unit-free
+        self._unit = np.concatenate([1 / np.sqrt(diagonal), 1 / self._gap_scales])
         n = len(diagonal)
         C, R = sparse.diags(self._unit[:n]), sparse.diags(self._unit[n:])
         scaled = C @ H @ C + (damping + TINY) * sparse.identity(n)
-        self._K = saddle(scaled.tocsc(), R @ now.E @ C, None if loose is None else loose / self._apart**2)
-        solution = self._solved(-np.concatenate([gradient, now.gaps]))
+        self._K = saddle(
+            scaled.tocsc(), R @ now.E @ C, None if loose is None else loose / self._gap_scales**2
+        )
+        solution = self._solution(-np.concatenate([gradient, now.gaps]))
         self.step = solution[:n]
         self.gain = -float(gradient @ self.step + 0.5 * self.step @ (H @ self.step))
         if loose is None:
-            self._weight = 1.5 * float(np.abs(solution[n:] * self._apart).max(initial=0.0))
-            self.apart = self._of_gaps(now.gaps)
+            self._weight = 1.5 * float(np.abs(solution[n:] * self._gap_scales).max(initial=0.0))
+            self.gap_reduction = self._of_gaps(now.gaps)
         else:
-            self.apart = self._of_gaps(now.gaps) - self._of_gaps(now.gaps + now.E @ self.step)
-        self.promised = self.gain + self.apart
+            self.gap_reduction = self._of_gaps(now.gaps) - self._of_gaps(now.gaps + now.E @ self.step)
+        self.promised = self.gain + self.gap_reduction
         self.most = min(1.0, REACH / max(float(np.abs(self.step[:nz] / size).max(initial=0.0)), 1e-300))
 
-    def merit(self, found: Prediction) -> float:
-        return found.cost + self._of_gaps(found.gaps)
+    def merit(self, prediction: Prediction) -> float:
+        return prediction.cost + self._of_gaps(prediction.gaps)
 
-    def corrected(self, there: Prediction) -> np.ndarray:
+    def corrected(self, prediction: Prediction) -> np.ndarray:
         """Return the Gauss-Newton step with a second-order correction.
-        The correction reduces the defects that remain after the step without correction; the argument `there`
-        contains these defects.
+        The correction reduces the defects that remain after the step without correction; the argument
+        `prediction` contains these defects.
         """
         n = len(self.step)
-        return self.step + self._solved(np.concatenate([np.zeros(n), -there.gaps]))[:n]
+        return self.step + self._solution(np.concatenate([np.zeros(n), -prediction.gaps]))[:n]
 
-    def _solved(self, right: np.ndarray) -> np.ndarray:
+    def _solution(self, right: np.ndarray) -> np.ndarray:
         return self._unit * self._K.solve(self._unit * right)
 
     def _of_gaps(self, gaps: np.ndarray) -> float:
         if self.loose is None:
-            return self._weight * float(np.abs(gaps / self._apart).sum())
+            return self._weight * float(np.abs(gaps / self._gap_scales).sum())
         return 0.5 * float(np.sum(gaps**2 / self.loose))
 
 
-def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tuple[float, float, Trial]:
+def _accepted_step(
+    segments: Segments, trial: Trial, now: Prediction, way: _Way
+) -> tuple[float, float, Trial]:
     """Find a length of the Gauss-Newton step that reduces the merit function.
     Return the length, the reduction of the merit, and the new values of all unknowns.
 
@@ -195,22 +200,29 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
     """
     before = way.merit(now)
 
-    def tried(step: np.ndarray) -> tuple[float, Trial, Prediction | None]:
-        there = trial
+    def attempt(step: np.ndarray) -> tuple[float, Trial, Prediction | None]:
+        next_trial = trial
         try:
-            there = segments.moved(trial, step, now.bases)
-            found = segments.predict(there, derivatives=False)
+            next_trial = segments.moved(trial, step, now.bases)
+            prediction = segments.predict(next_trial, derivatives=False)
         except (StepError, ConstraintError):
-            return -np.inf, there, None
-        return before - way.merit(found), there, found
+            return -np.inf, next_trial, None
+        return before - way.merit(prediction), next_trial, prediction
 
     for share in (way.most * s for s in SHARES):
-        lower, there, found = tried(share * way.step)
-        if share == 1.0 and way.loose is None and found is not None and not lower > 1e-4 * way.promised:
-            again = tried(way.corrected(found))
-            lower, there, found = again if again[0] > lower else (lower, there, found)
-        if found is not None and lower > 1e-4 * share * way.promised and np.isfinite(lower):
-            return share, lower, segments.seamless(there, found)
+        decrease, next_trial, prediction = attempt(share * way.step)
+        if (
+            share == 1.0
+            and way.loose is None
+            and prediction is not None
+            and not decrease > 1e-4 * way.promised
+        ):
+            second = attempt(way.corrected(prediction))
+            decrease, next_trial, prediction = (
+                second if second[0] > decrease else (decrease, next_trial, prediction)
+            )
+        if prediction is not None and decrease > 1e-4 * share * way.promised and np.isfinite(decrease):
+            return share, decrease, segments.seamless(next_trial, prediction)
     return 0.0, 0.0, trial
 
 
@@ -221,8 +233,8 @@ def half_step(segments: Segments, trial: Trial) -> np.ndarray:
     half the length. The change (n,) is one Gauss-Newton step from the estimates `trial`.
     """
     segments.plainly = True
-    found = segments.predict(trial)
-    return _Way(segments, trial, found, SETTLED).step[: segments.nz]
+    prediction = segments.predict(trial)
+    return _Way(segments, trial, prediction, SETTLED).step[: segments.nz]
 
 
 def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
@@ -249,12 +261,12 @@ def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarra
     H = (now.J.T @ now.J).tocsc()
     if n == count:
         return H.toarray(), H.diagonal()
-    least, apart = segments.sizes(now.bases, H.diagonal())
+    least, gap_scales = segments.sizes(now.bases, H.diagonal())
     diagonal = np.maximum(H.diagonal(), np.maximum(TINY * least, 1e-300))
     rest = H[count:, count:] + sparse.diags(1e-12 * diagonal[count:])
-    E = sparse.diags(1 / apart) @ now.E.tocsc() if m else now.E.tocsc()
+    E = sparse.diags(1 / gap_scales) @ now.E.tocsc() if m else now.E.tocsc()
     right = np.concatenate([H[count:, :count].toarray(), E[:, :count].toarray()])
-    solved = saddle(rest, E[:, count:]).solve(right) if n - count + m else right
-    found = H[:count, :count].toarray() - right.T @ solved
-    alone = H.diagonal()[:count] + np.abs(right * solved).sum(axis=0)  # magnitudes of subtracted terms
-    return (found + found.T) / 2, alone
+    solution = saddle(rest, E[:, count:]).solve(right) if n - count + m else right
+    joint = H[:count, :count].toarray() - right.T @ solution
+    alone = H.diagonal()[:count] + np.abs(right * solution).sum(axis=0)  # magnitudes of subtracted terms
+    return (joint + joint.T) / 2, alone

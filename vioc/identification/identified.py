@@ -19,7 +19,7 @@ from vioc.identification.inertias import consistent, flat
 from vioc.identification.parameter_coordinates import DELAY, ParameterCoordinates
 from vioc.identification.records import Record, SimulationGrid, as_records
 from vioc.identification.segments import Segments
-from vioc.identification.verdict import UnidentifiableDirection, told
+from vioc.identification.verdict import UnidentifiableDirection, identifiability
 from vioc.maps.protocol import OneStepMap
 
 SEGMENTS = 20  # number of segments of a validation record
@@ -76,12 +76,12 @@ class Fitted:
         """Correlation of successive prediction errors; near 0 for white noise.
         The keys are the names of the measured quantities.
         """
-        found = {}
+        correlations = {}
         for n, e in zip(self.names, self.errors.T, strict=True):
             pairs = np.stack([e[:-1], e[1:]])[:, np.isfinite(e[:-1]) & np.isfinite(e[1:])]
             power = float(np.nanmean(e**2))
-            found[n] = float(np.mean(pairs[0] * pairs[1]) / power) if pairs.size and power > 0 else 0.0
-        return found
+            correlations[n] = float(np.mean(pairs[0] * pairs[1]) / power) if pairs.size and power > 0 else 0.0
+        return correlations
 
     @property
     def share(self) -> dict[str, float]:
@@ -164,7 +164,7 @@ class Identification:
     @staticmethod
     def of(
         segments: Segments,
-        found: Fit,
+        search: Fit,
         information: tuple[np.ndarray, np.ndarray],
         finer: np.ndarray,
         costs: list[float],
@@ -173,17 +173,17 @@ class Identification:
         seconds: float,
     ) -> Identification:
         """Return the identification result that follows from a Gauss-Newton search."""
-        unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
-        theta = unknowns.at(trial.z)[0]
-        knows = told(information[0], unknowns.names, _scales(unknowns, theta), information[1])
+        unknowns, trial, prediction = segments.unknowns, search.trial, search.prediction
+        theta = unknowns.evaluate(trial.z)[0]
+        analysis = identifiability(information[0], unknowns.names, _scales(unknowns, theta), information[1])
         values = dict(zip(unknowns.names, map(float, theta), strict=True))
         inputs: list[dict[str, np.ndarray]] = []
-        c, at = trial.c, 0
+        c, first = trial.c, 0
         for _ in segments.grids:
             inputs.append({})
             for name, k in segments.unknown_inputs.items():
-                inputs[-1][name] = c[at : at + k].copy()
-                at += k
+                inputs[-1][name] = c[first : first + k].copy()
+                first += k
         assert prediction.J is not None and prediction.E is not None
         freedom = segments.count - (prediction.J.shape[1] - prediction.E.shape[0])
         noise = dict(zip(segments.sensors.names, map(float, segments.std), strict=True))
@@ -192,18 +192,18 @@ class Identification:
         return Identification(
             map=result,
             values=values,
-            covariance=knows.covariance,
+            covariance=analysis.covariance,
             halving=dict(zip(unknowns.names, map(float, finer), strict=True)),
-            unidentifiable=knows.directions,
-            given=knows.given,
+            unidentifiable=analysis.directions,
+            given=analysis.given,
             inputs=inputs,
             fits=_fits(segments, prediction),
             noise=noise,
             told=given,
             freedom=freedom,
             costs=costs,
-            converged=found.converged,
-            verdict=found.verdict,
+            converged=search.converged,
+            verdict=search.verdict,
             method=method,
             seconds=seconds,
             sensors=segments.sensors,
@@ -244,35 +244,35 @@ class Identification:
         """Reasons why confidence intervals may be too short, or estimates wrong, as texts.
         The list is empty if there are no such reasons.
         """
-        found = [] if self.converged else [f"the search has not converged: {self.verdict}"]
+        reasons = [] if self.converged else [f"the search has not converged: {self.verdict}"]
         if self._exact:
-            found.append(
+            reasons.append(
                 "records are exact to rounding, which sets the intervals; give noise= for those of a sensor"
             )
-            return found + self._strange()
+            return reasons + self._strange()
         if self.told and self.freedom > 0:
             chi = 2 * self.costs[-1]
             low, high = 2 * gammaincinv(self.freedom / 2, [1e-4, 1 - 1e-4])  # quantiles of chi squared
             if not low <= chi <= high:
-                found.append(
+                reasons.append(
                     f"residuals are {np.sqrt(chi / self.freedom):.2f} times the given noise: the model lacks "
                     "something, or the variances are wrong"
                 )
         for fitted in self.fits:
             for n, r in fitted.whiteness.items():
                 if abs(r) > CORRELATED:
-                    found.append(
+                    reasons.append(
                         f"{fitted.record.name}: residuals of {n} are correlated ({r:+.2f} from sample to "
                         "sample): intervals are too short"
                     )
         shifts = {n: abs(self.halving[n]) / s for n, s in self.std.items() if np.isfinite(s) and s > 0}
         worst = max(shifts, key=shifts.__getitem__, default="")
         if worst and shifts[worst] > FELT:
-            found.append(
+            reasons.append(
                 f"half the step changes {worst} by {shifts[worst]:.1f} deviations: steps are too long for "
                 "these intervals; lower dt="
             )
-        return found + self._strange()
+        return reasons + self._strange()
 
     @property
     def _exact(self) -> bool:
@@ -284,11 +284,11 @@ class Identification:
 
     def _strange(self) -> list[str]:
         """Return warnings about bodies whose inertia is degenerate or impossible."""
-        found = []
+        texts = []
         for n, numbers in self._inertias().items():
             if flat(numbers) and any(np.isfinite(self.std[p]) for p in self.whole.get(n, ())):
-                found.append(f"{n} has a degenerate inertia: its intervals are not valid")
-        return found + [f"the inertia of {n} is not physical" for n, fine in self.bodies.items() if not fine]
+                texts.append(f"{n} has a degenerate inertia: its intervals are not valid")
+        return texts + [f"the inertia of {n} is not physical" for n, fine in self.bodies.items() if not fine]
 
     def validate(self, records: Record | Sequence[Any] | Any) -> list[Fitted]:
         """Return predictions of further records, which were not used in the fit.
@@ -303,15 +303,15 @@ class Identification:
         records = as_records(records, self.sensors.names)
         f = self.map
         others = [n for n in self.values if n not in f.parameters]
-        unknowns = ParameterCoordinates(f, others, {}, self.sensors.names, self.values, held=True)
+        unknowns = ParameterCoordinates(f, others, {}, self.sensors.names, self.values, fixed=True)
         delays = [n[len(DELAY) :] for n in unknowns.delays]
         grids = [SimulationGrid(r, f, self.dt, delays) for r in records]
         steps = max(len(g.lengths) for g in grids) // SEGMENTS + 1
         segments = Segments(f, self.sensors, grids, unknowns, {}, steps)
-        found = fit(segments, beginning(segments), 60, 1e-3)
-        if not found.converged:
-            raise OptimizationError(f"validate: no start fits the record: {found.verdict}")
-        return _fits(segments, found.prediction)
+        search = fit(segments, beginning(segments), 60, 1e-3)
+        if not search.converged:
+            raise OptimizationError(f"validate: no start fits the record: {search.verdict}")
+        return _fits(segments, search.prediction)
 
     def plot(self, ax: Any = None) -> Any:
         """Plot the first record, its prediction and the residuals; return the axes."""
@@ -321,12 +321,12 @@ class Identification:
         lines = [f"{'':24}{'value':>14}{'deviation':>12}{'relative':>10}"]
         for n, v in self.values.items():
             s = self.std[n]
-            shown = (
+            deviation = (
                 f"{s:12.2g}{100 * s / abs(v) if v else np.inf:9.2g}%"
                 if np.isfinite(s)
                 else f"{'infinite':>12}"
             )
-            lines.append(f"{n:24}{v:14.7g}{shown}")
+            lines.append(f"{n:24}{v:14.7g}{deviation}")
         for d in self.unidentifiable:
             lines.append(f"not identifiable: {d}")
         if self.given:
@@ -349,22 +349,22 @@ def _scales(unknowns: ParameterCoordinates, theta: np.ndarray) -> np.ndarray:
     scales of `unknowns`.
     """
     whole = {n for numbers in unknowns.bodies.values() for n in numbers}
-    own = np.array(
+    has_scale = np.array(
         [
             n not in whole and t != 0 and n in unknowns.parameters
             for n, t in zip(unknowns.names, theta, strict=True)
         ]
     )
-    return np.where(own, np.maximum(np.abs(theta), 1e-3 * unknowns.scale), unknowns.scale)
+    return np.where(has_scale, np.maximum(np.abs(theta), 1e-3 * unknowns.scale), unknowns.scale)
 
 
 def _fits(segments: Segments, prediction: Any) -> list[Fitted]:
-    found, at = [], 0
+    fits, first = [], 0
     for grid, y, g, x in zip(segments.grids, segments.y, prediction.outputs, prediction.states, strict=True):
         errors, good = np.full(y.shape, np.nan), np.isfinite(y)
-        errors[good] = prediction.residuals[at : at + good.sum()]
-        at += int(good.sum())
+        errors[good] = prediction.residuals[first : first + good.sum()]
+        first += int(good.sum())
         names, std = segments.sensors.names, segments.std
         units = {n: segments.map.unit(n) for n in names}
-        found.append(Fitted(grid.record, names, y, g, x, grid.ends, std, errors * std, units))
-    return found
+        fits.append(Fitted(grid.record, names, y, g, x, grid.ends, std, errors * std, units))
+    return fits

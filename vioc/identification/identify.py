@@ -116,31 +116,31 @@ def identify(
     length = longest / SEGMENTS if segment is None else as_positive(segment, "segment")
     steps = None if method == "shooting" else max(1, round(length / step))
     costs: list[float] = []
-    trial, found, segments = None, None, None
+    trial, search, segments = None, None, None
     for _ in range(1 if given else AGAIN):
         segments = Segments(f, sensors, grids, unknowns, unknown_inputs, steps)
         _enough(segments)
-        found = fit(segments, beginning(segments) if trial is None else trial, max_iterations, tolerance)
-        trial = found.trial
-        costs += found.costs
-        if given or not found.converged:
+        search = fit(segments, beginning(segments) if trial is None else trial, max_iterations, tolerance)
+        trial = search.trial
+        costs += search.costs
+        if given or not search.converged:
             break
         variances, free = (
-            _variances(segments, found.prediction),
-            segments.count - _free(segments, found.prediction),
+            _variances(segments, search.prediction),
+            segments.count - _free(segments, search.prediction),
         )
         variances = {n: v * segments.count / max(free, 1) for n, v in variances.items()}
         change = max(abs(v / s - 1) for v, s in zip(variances.values(), np.diag(sensors.V), strict=True))
         if change < 2 * SETTLED:
             break
         sensors = Measurement(f, variances, wrap=_wrapped(sensors))
-    assert found is not None and segments is not None
+    assert search is not None and segments is not None
     halves = [SimulationGrid(r, f, step, delayed, parts=2) for r in records]
     twice = None if steps is None else 2 * steps
-    finer = half_step(Segments(f, sensors, halves, unknowns, unknown_inputs, twice), found.trial)
-    told_of = information(segments, found.trial)
+    finer = half_step(Segments(f, sensors, halves, unknowns, unknown_inputs, twice), search.trial)
+    fisher_information = information(segments, search.trial)
     seconds = time.perf_counter() - began
-    return Identification.of(segments, found, told_of, finer, costs, given, method, seconds)
+    return Identification.of(segments, search, fisher_information, finer, costs, given, method, seconds)
 
 
 def _noisy(noise: Any) -> tuple[str, ...]:
@@ -174,12 +174,12 @@ def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
     """Return the mean squared residual of each measured quantity, in its unit squared."""
     present = np.concatenate([np.isfinite(y) for y in segments.y])
     which = np.broadcast_to(np.arange(present.shape[1]), present.shape)[present]
-    found = {}
+    variances = {}
     for i, name in enumerate(segments.sensors.names):
-        own = prediction.residuals[which == i]
+        residuals = prediction.residuals[which == i]
         size = max(float(np.nanmax(np.abs(y[:, i]), initial=0.0)) for y in segments.y)
-        found[name] = max(float(np.mean(own**2)) * segments.std[i] ** 2, (EXACT * size) ** 2, 1e-30)
-    return found
+        variances[name] = max(float(np.mean(residuals**2)) * segments.std[i] ** 2, (EXACT * size) ** 2, 1e-30)
+    return variances
 
 
 def _free(segments: Segments, prediction: Any) -> int:

@@ -51,10 +51,14 @@ class Late:
         """
         lengths = np.diff(ends)
         if self.function is not None:
-            return self._quadrature(ends[:-1], ends[1:]) / lengths, -np.diff(self._asked(ends)) / lengths
-        i, past, value = self._at(ends)
-        begun = np.clip(ends, *self.t[[0, -1]])
-        area = self._areas[i] + past * (self._starts[i] + past * self._slopes[i] / 2) + value * (ends - begun)
+            return self._quadrature(ends[:-1], ends[1:]) / lengths, -np.diff(self._signal(ends)) / lengths
+        i, past, value = self._interpolation(ends)
+        clipped_ends = np.clip(ends, *self.t[[0, -1]])
+        area = (
+            self._areas[i]
+            + past * (self._starts[i] + past * self._slopes[i] / 2)
+            + value * (ends - clipped_ends)
+        )
         return np.diff(area) / lengths, -np.diff(value) / lengths
 
     def values(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -63,13 +67,13 @@ class Late:
         from which the delay has been subtracted.
         """
         if self.function is not None:
-            now, back = self._asked(ends[1:]), BACK * np.diff(ends)
-            return now, (self._asked(ends[1:] - back) - now) / back
-        i, _, value = self._at(ends[1:])
+            now, step = self._signal(ends[1:]), BACK * np.diff(ends)
+            return now, (self._signal(ends[1:] - step) - now) / step
+        i, _, value = self._interpolation(ends[1:])
         within = (ends[1:] >= self.t[0]) & (ends[1:] <= self.t[-1])
         return value, -self._slopes[i] * within
 
-    def _at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _interpolation(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the value of the sampled signal at each of the given times.
         Also return the index of the last sample before each time, and the time since that sample.
 
@@ -80,7 +84,7 @@ class Late:
         past = near - self.t[i]
         return i, past, self._starts[i] + self._slopes[i] * past
 
-    def _asked(self, times: np.ndarray) -> np.ndarray:
+    def _signal(self, times: np.ndarray) -> np.ndarray:
         """Return the values at given times of a signal that is a function of time."""
         return sample(self.function, np.maximum(times, self._first).ravel(), self.what).reshape(times.shape)
 
@@ -91,7 +95,7 @@ class Late:
         ends, so a jump between them is detected.
         """
         half = (b - a) / 2
-        u = self._asked((a + half)[:, None] + half[:, None] * NODES)
+        u = self._signal((a + half)[:, None] + half[:, None] * NODES)
         return half * (u @ WEIGHTS), float(np.abs(u).max(initial=0.0))
 
     def _quadrature(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ class ParameterCoordinates:
         Quantities that may have a bias.
     values : dict of str to float
         Initial values, if not the map's.
-    held : bool
+    fixed : bool
         True to fix all parameters; z is then empty.
 
     Attributes
@@ -60,7 +60,7 @@ class ParameterCoordinates:
         measured: Sequence[str],
         values: Mapping[str, float] | None = None,
         *,
-        held: bool = False,
+        fixed: bool = False,
     ):
         self.names = tuple(self._full(f, n, measured) for n in as_names(names, "names"))
         if len(set(self.names)) != len(self.names):
@@ -78,7 +78,7 @@ class ParameterCoordinates:
         theta = np.array([as_value(given.get(n, f.parameters.get(n, 0.0)), n) for n in self.names])
         self.bodies = _whole_bodies(f, self.names)
         self.scale = np.where(theta != 0, np.abs(theta), 1.0)
-        self.held = theta if held else None
+        self.fixed = theta if fixed else None
         self._build(f, theta, bounds)
 
     @staticmethod
@@ -86,8 +86,8 @@ class ParameterCoordinates:
         if name.startswith(DELAY):
             return DELAY + meaning(name.removeprefix(DELAY), f.input_names, "delay", prefix=INPUTS)
         if name.startswith(BIAS):
-            own = [n.removeprefix(BIAS) for n in measured]
-            return BIAS + meaning(name.removeprefix(BIAS), own, "bias")
+            quantities = [n.removeprefix(BIAS) for n in measured]
+            return BIAS + meaning(name.removeprefix(BIAS), quantities, "bias")
         if name.removeprefix(PARAMETER) in f.parameters:
             return name.removeprefix(PARAMETER)
         raise ModelError(f"parameters: unknown {name!r}; {near_misses(name, f.parameters)}")
@@ -126,7 +126,7 @@ class ParameterCoordinates:
         self._evaluate = Evaluator(
             ca.Function("theta", [z], [ca.densify(whole), ca.densify(ca.jacobian(whole, z))])
         )
-        self.start = start if self.held is None else np.zeros(0)
+        self.start = start if self.fixed is None else np.zeros(0)
 
     def __len__(self) -> int:
         """Return the number of coordinates z."""
@@ -140,10 +140,10 @@ class ParameterCoordinates:
         least = self._least[: len(self)]
         return np.where(least > 0, np.maximum(np.abs(z), least), 1.0)
 
-    def at(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return parameters theta(z) (n,) and their Jacobian (n, n) with respect to z."""
-        if self.held is not None or not len(self):
-            theta = np.zeros(0) if self.held is None else self.held
+        if self.fixed is not None or not len(self):
+            theta = np.zeros(0) if self.fixed is None else self.fixed
             return theta, np.zeros((len(theta), 0))
         value, J = self._evaluate(z)
         return value[:, 0], J
@@ -186,15 +186,15 @@ def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
     There is a list of parameter names for each of the body's ten inertial parameters.
     """
     theta, names = f.symbols.parameters, list(f.parameters)
-    found = {}
+    dependencies = {}
     for body, numbers in f.mechanism.inertias().items():
         depends = ca.jacobian_sparsity(numbers, theta) if names else None
         rows: list[list[str]] = [[] for _ in range(10)]
         if depends is not None:
             for i, j in zip(*depends.get_triplet(), strict=True):
                 rows[i].append(names[j])
-        found[body] = rows
-    return found
+        dependencies[body] = rows
+    return dependencies
 
 
 def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -207,14 +207,14 @@ def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[st
     for rows in entries.values():
         for name in (n for row in rows for n in row):
             uses[name] = uses.get(name, 0) + 1
-    found = {}
+    bodies = {}
     for body, rows in entries.items():
         if all(len(row) == 1 and row[0] in estimated and uses[row[0]] == 1 for row in rows):
-            own = tuple(row[0] for row in rows)
-            plain = ca.vertcat(*(theta[names.index(n)] for n in own))
+            numbers = tuple(row[0] for row in rows)
+            plain = ca.vertcat(*(theta[names.index(n)] for n in numbers))
             if ca.is_equal(f.mechanism.inertias()[body], plain, 1):
-                found[body] = own
-    return found
+                bodies[body] = numbers
+    return bodies
 
 
 def _positive(f: OneStepMap) -> set[str]:

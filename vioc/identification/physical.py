@@ -30,10 +30,10 @@ def length_of(numbers: np.ndarray, Y: np.ndarray) -> float:
     """
     columns = Y[..., : 10 * len(numbers)].reshape(*Y.shape[:2], -1, 10)
     mass, first = (np.sqrt((columns[..., i == TEN] ** 2).sum(axis=(0, 2, 3))) for i in (0, 1))
-    shown = mass[first > 0] / first[first > 0]
-    shown = shown[shown > ROUNDING * shown.max(initial=0.0)]
+    arms = mass[first > 0] / first[first > 0]
+    arms = arms[arms > ROUNDING * arms.max(initial=0.0)]
     largest = max((extent(n) for n in numbers), default=0.0)
-    return max(largest, float(shown.min(initial=np.inf)) if len(shown) else 0.0) or 1.0
+    return max(largest, float(arms.min(initial=np.inf)) if len(arms) else 0.0) or 1.0
 
 
 def physical_set(
@@ -48,12 +48,14 @@ def physical_set(
     value that explains all measurements alone; it is needed since the guess of a friction may be 0. See
     (ID-15).
     """
-    count, own = len(regressor.bodies), len(regressor.linear)
+    count, linear_count = len(regressor.bodies), len(regressor.linear)
     z = ca.SX.sym("z", 10)
     ten = body_numbers(z)
     m, c = ten[0], ten[1:4]
-    about = m * (ca.sumsqr(c) * ca.SX.eye(3) - c @ c.T)
-    extra = ca.vertcat(about[0, 0], about[1, 1], about[2, 2], about[0, 1], about[0, 2], about[1, 2])
+    steiner = m * (ca.sumsqr(c) * ca.SX.eye(3) - c @ c.T)
+    extra = ca.vertcat(
+        steiner[0, 0], steiner[1, 1], steiner[2, 2], steiner[0, 1], steiner[0, 2], steiner[1, 2]
+    )
     moments = ca.vertcat(m, m * c, ten[4:10] + extra)
     evaluate = Evaluator(ca.Function("body", [z], [moments, ca.jacobian(moments, z), ten]))
     start = np.concatenate(
@@ -65,22 +67,22 @@ def physical_set(
 
     def unpacked(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         J = np.zeros((len(x), len(x)))
-        found = x.copy()
+        parameters = x.copy()
         if count:
-            pi, by, _ = evaluate(x[: 10 * count].reshape(count, 10))
-            found[: 10 * count] = pi[..., 0].ravel()
+            pi, jacobians, _ = evaluate(x[: 10 * count].reshape(count, 10))
+            parameters[: 10 * count] = pi[..., 0].ravel()
             for i in range(count):
                 some = slice(10 * i, 10 * i + 10)
-                J[some, some] = by[i]
-        J[10 * count :, 10 * count :] = np.eye(own)
-        return found, J
+                J[some, some] = jacobians[i]
+        J[10 * count :, 10 * count :] = np.eye(linear_count)
+        return parameters, J
 
     def gaps(x: np.ndarray) -> np.ndarray:
         return R @ (base @ unpacked(x)[0] - values)
 
     x = start
     for near in NEAR:  # gradually, since the path along which the initial guess loses its weight is curved
-        found = least_squares(
+        solution = least_squares(
             lambda x, near: np.concatenate([gaps(x), near * (x - start) / scale]),
             x,
             lambda x, near: np.concatenate([R @ base @ unpacked(x)[1], near * np.diag(1 / scale)]),
@@ -89,7 +91,7 @@ def physical_set(
             max_nfev=500,
             args=(near,),
         )
-        x = found.x
+        x = solution.x
     numbers: Any = evaluate(x[: 10 * count].reshape(count, 10))[2][..., 0] if count else []
     apart = float(np.sqrt(np.mean(gaps(x) ** 2)))
     return unpacked(x)[0], dict(zip(regressor.bodies, map(np.array, numbers), strict=True)), apart

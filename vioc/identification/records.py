@@ -62,18 +62,18 @@ class Record:
         t = as_floats(self.t, f"{self.name}: t")
         if t.ndim != 1 or len(t) < 2 or not (np.isfinite(t).all() and (np.diff(t) > 0).all()):
             raise ValueError(f"{self.name}: t: expected at least 2 rising times, got shape {t.shape}")
-        found = {n: as_floats(filled(v), f"{self.name}: {n}") for n, v in self.measured.items()}
-        for n, v in found.items():
+        measured = {n: as_floats(filled(v), f"{self.name}: {n}") for n, v in self.measured.items()}
+        for n, v in measured.items():
             if v.shape != t.shape:
                 raise ValueError(f"{self.name}: {n}: expected shape {t.shape} as the times, got {v.shape}")
             if np.isinf(v).any():
                 raise ValueError(f"{self.name}: {n}: infinite at sample {int(np.argmax(np.isinf(v)))}")
-        if not any(np.isfinite(v).any() for v in found.values()):
+        if not any(np.isfinite(v).any() for v in measured.values()):
             raise ValueError(f"{self.name}: nothing was measured; give measured={{name: values}}")
         if self.known and self.start is None:
             raise ValueError(f"{self.name}: known=True says that the start is exact; give start=")
         object.__setattr__(self, "t", t)
-        object.__setattr__(self, "measured", found)
+        object.__setattr__(self, "measured", measured)
         inputs = {
             n: v if callable(v) else as_floats(v, f"{self.name}: input {n!r}") for n, v in self.inputs.items()
         }
@@ -87,13 +87,13 @@ class Record:
         otherwise they are exact quantities, those of `names`, by default configurations, or states of a map
         without configurations. `start` is the run's first state, or the observer's estimate of it.
         """
-        found = trajectory_of(run)
-        if not isinstance(found, Trajectory):
+        trajectory = trajectory_of(run)
+        if not isinstance(trajectory, Trajectory):
             raise TypeError(f"expected a Record or what has a trajectory, got {type(run).__name__}")
-        f = found.map
-        inputs = dict(zip(f.input_names, found.u.T, strict=True))
-        inputs |= {n: found[n.removeprefix(PRESCRIBED)] for n in inputs if n.startswith(PRESCRIBED)}
-        start, measured = found.x[0], {}
+        f = trajectory.map
+        inputs = dict(zip(f.input_names, trajectory.u.T, strict=True))
+        inputs |= {n: trajectory[n.removeprefix(PRESCRIBED)] for n in inputs if n.startswith(PRESCRIBED)}
+        start, measured = trajectory.x[0], {}
         if isinstance(run, LoopRun) and run.measured:
             none = np.full((1, len(run.measured)), np.nan)  # the last state is not measured
             rows = np.concatenate([run.measurements, none])
@@ -101,9 +101,10 @@ class Record:
             start = run.estimates[0, : f.nx]
         else:
             measured = {
-                n: found[n] for n in as_names(names, "names") or f.mechanism.configurations or f.state_names
+                n: trajectory[n]
+                for n in as_names(names, "names") or f.mechanism.configurations or f.state_names
             }
-        return Record(found.t, measured, inputs, start, name=name)
+        return Record(trajectory.t, measured, inputs, start, name=name)
 
     def __len__(self) -> int:
         """Return the number K of samples."""
@@ -148,10 +149,10 @@ def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
         return [Record.of(given, names)]
     if not isinstance(given, Iterable) or isinstance(given, (str, Mapping)):
         raise TypeError(f"records: expected a Record, a run, or several, got {type(given).__name__}")
-    found = [record for one in given for record in as_records(one, names)]
-    if not found:
+    records = [record for one in given for record in as_records(one, names)]
+    if not records:
         raise ValueError("records: expected at least one, got none")
-    return found
+    return records
 
 
 class SimulationGrid:
@@ -165,7 +166,7 @@ class SimulationGrid:
         Lengths of the steps, s.
     ends : (N+1,)
         Times of the states, s; the first is t[0].
-    at : (K,)
+    sample_indices : (K,)
         Indices of the samples' states.
     """
 
@@ -175,9 +176,9 @@ class SimulationGrid:
         counts = np.array([parts * max(1, math.ceil(g / dt - FITS)) for g in gaps])
         even = np.allclose(gaps / counts, dt / parts, rtol=FITS, atol=0.0)
         self.lengths = np.full(counts.sum(), dt / parts) if even else np.repeat(gaps / counts, counts)
-        self.at = np.concatenate([[0], np.cumsum(counts)])
+        self.sample_indices = np.concatenate([[0], np.cumsum(counts)])
         self.ends = record.t[0] + np.concatenate([[0.0], np.cumsum(self.lengths)])
-        self.ends[self.at] = record.t
+        self.ends[self.sample_indices] = record.t
         self.signals = by_name(record.inputs, f.input_names, f"{record.name}: inputs", prefix=INPUTS)
         lacking = [n for n in f.input_names if n.startswith(PRESCRIBED) and n not in self.signals]
         if lacking:
@@ -187,7 +188,7 @@ class SimulationGrid:
         self._fixed = np.zeros((len(self.lengths), f.nu))
         for n in self.signals:
             if n not in self.delayed:
-                self._fixed[:, f.input_names.index(n)] = self._held(n)
+                self._fixed[:, f.input_names.index(n)] = self._step_values(n)
 
     def _signal(self, name: str) -> tuple[Any, np.ndarray, str]:
         """Return a checked input signal, its sample times, and its name for messages."""
@@ -203,14 +204,18 @@ class SimulationGrid:
             raise ValueError(f"{what}: expected a number, a function or shape {wanted}, got {values.shape}")
         return sample(values, t[-len(values) :], what), t, what
 
-    def _held(self, name: str) -> np.ndarray:
+    def _step_values(self, name: str) -> np.ndarray:
         """Return the values (N,) of an input in the N simulation steps."""
         value, t, what = self._signal(name)
         ends = name.startswith(PRESCRIBED)
         times = self.ends[1:] if ends else (self.ends[1:] + self.ends[:-1]) / 2
         if callable(value):
             return sample(value, times, what)
-        return np.interp(times, t, value) if len(value) == len(t) else np.repeat(value, np.diff(self.at))
+        return (
+            np.interp(times, t, value)
+            if len(value) == len(t)
+            else np.repeat(value, np.diff(self.sample_indices))
+        )
 
     def inputs(self, delays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the inputs in all steps for given delays, and their derivatives.

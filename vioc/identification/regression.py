@@ -96,8 +96,8 @@ def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
     Signals that are constant between samples jump at the samples.
     """
     if not callable(value) and np.shape(value) == (len(t) - 1,):
-        held = sample(value, t[1:], what)
-        return np.concatenate([held[:1], (held[1:] + held[:-1]) / 2, held[-1:]])
+        values = sample(value, t[1:], what)
+        return np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:]])
     return sample(value, t, what)
 
 
@@ -214,12 +214,12 @@ class BaseParameters:
         m = motion(self.map, one, self.knots)
         Y, rest, Dh = self.regressor(m.q, m.v, m.a, m.u, m.t)
         idle, free, _ = self.regressor(m.q, m.v, m.a, 0 * m.u, m.t)
-        own = self.physical if physical else self.columns @ self.values
+        parameters = self.physical if physical else self.columns @ self.values
         nd = len(self.map.system.dynamic)
-        N = _left(Dh[:, :, :nd] * self.arms)
+        N = _free_directions(Dh[:, :, :nd] * self.arms)
         P = (np.swapaxes(N, 1, 2) @ N if N is not None else np.eye(nd)) * self.arms / self.arms[:, None]
-        made, needed = free - rest + (idle - Y) @ own, idle @ own + free
-        both = (np.einsum("...ij,...j->...i", P, e[:, :nd]) for e in (made, needed))
+        measured_forces, predicted_forces = free - rest + (idle - Y) @ parameters, idle @ parameters + free
+        both = (np.einsum("...ij,...j->...i", P, e[:, :nd]) for e in (measured_forces, predicted_forces))
         return Torques(m.t, tuple(self.map.system.dynamic), *both)
 
     def __str__(self) -> str:
@@ -300,30 +300,32 @@ def base_parameters(
             "base_parameters: expected a force of known size in the records, got none, so that only ratios "
             "are identifiable; leave a gain, friction or stiffness out of linear="
         )
-    drawn = _drawn(f, regressor, parts, whole) * arms[:, None] if not f.multiplier_names else W
-    own, K, shares = _independent(
-        drawn, _weights(regressor, length), RANK_LOOPS if f.multiplier_names else RANK
+    rank_matrices = (
+        _random_regressors(f, regressor, parts, whole) * arms[:, None] if not f.multiplier_names else W
     )
-    base = np.zeros((len(own), W.shape[2]))
-    others = np.setdiff1d(np.arange(W.shape[2]), own)
-    base[np.arange(len(own)), own], base[:, others] = 1.0, K
+    pivots, K, shares = _independent(
+        rank_matrices, _weights(regressor, length), RANK_LOOPS if f.multiplier_names else RANK
+    )
+    base = np.zeros((len(pivots), W.shape[2]))
+    others = np.setdiff1d(np.arange(W.shape[2]), pivots)
+    base[np.arange(len(pivots)), pivots], base[:, others] = 1.0, K
     if not f.multiplier_names:
-        check_forces(W[:, :, own] * arms[:, None], y, f.system.dynamic, RANK)
-    found = fit(
-        [np.dstack([b[0][:, :, own], b[1]]) for b in blocks],
+        check_forces(W[:, :, pivots] * arms[:, None], y, f.system.dynamic, RANK)
+    estimate = fit(
+        [np.dstack([b[0][:, :, pivots], b[1]]) for b in blocks],
         [m.noise for m in parts],
-        [_changes(regressor, m, arms, whole, own, e[2]) for m, e in zip(parts, equations, strict=True)],
+        [_changes(regressor, m, arms, whole, pivots, e[2]) for m, e in zip(parts, equations, strict=True)],
         base @ regressor.start,
         bool(f.multiplier_names),
     )
-    std = np.sqrt(np.diag(found.covariance))
-    variances, V = np.linalg.eigh(found.covariance / np.outer(std, std))
+    std = np.sqrt(np.diag(estimate.covariance))
+    variances, V = np.linalg.eigh(estimate.covariance / np.outer(std, std))
     R = (V / np.sqrt(np.maximum(variances, np.finfo(float).eps * variances[-1]))).T / std
-    reach = _reach(W / found.sizes[:, None], y / found.sizes)
-    physical, numbers, apart = physical_set(regressor, base, found.values, R, length, reach)
-    names = [_combination(*row, regressor.names) for row in zip(own, base, shares, strict=True)]
-    columns = np.zeros((W.shape[2], len(own)))
-    columns[own, np.arange(len(own))] = 1.0
+    reach = _reach(W / estimate.sizes[:, None], y / estimate.sizes)
+    physical, numbers, apart = physical_set(regressor, base, estimate.values, R, length, reach)
+    names = [_combination(*row, regressor.names) for row in zip(pivots, base, shares, strict=True)]
+    columns = np.zeros((W.shape[2], len(pivots)))
+    columns[pivots, np.arange(len(pivots))] = 1.0
     rows = (
         f.system.dynamic
         if W.shape[1] == len(f.system.dynamic)
@@ -332,16 +334,16 @@ def base_parameters(
     return BaseParameters(
         map=f,
         names=tuple(names),
-        values=found.values,
-        covariance=found.covariance,
+        values=estimate.values,
+        covariance=estimate.covariance,
         numbers=numbers,
         linear=dict(zip(linear, map(float, physical[10 * len(regressor.bodies) :]), strict=True)),
         base=base,
         physical=physical,
         apart=apart,
-        unclear=found.unclear,
-        smoothed=found.smoothed,
-        deviations=dict(zip(rows, map(float, found.deviations), strict=True)),
+        unclear=estimate.unclear,
+        smoothed=estimate.smoothed,
+        deviations=dict(zip(rows, map(float, estimate.deviations), strict=True)),
         knots=knots,
         regressor=regressor,
         columns=columns,
@@ -378,12 +380,12 @@ def _projected(
     """
     nd = len(arms)
     Y, rest = Y[:, :nd], rest[:, :nd]
-    N = _left(Dh[:, :, :nd] * arms)
+    N = _free_directions(Dh[:, :, :nd] * arms)
     return (Y, -rest) if N is None else (N * arms @ Y, -np.einsum("kij,kj->ki", N * arms, rest))
 
 
 def _changes(
-    regressor: Any, m: SmoothMotion, arms: np.ndarray, whole: np.ndarray, own: np.ndarray, Dh: np.ndarray
+    regressor: Any, m: SmoothMotion, arms: np.ndarray, whole: np.ndarray, pivots: np.ndarray, Dh: np.ndarray
 ) -> Callable[[int], np.ndarray]:
     """Return a function that differentiates the regression equations y = W c.
     Its argument is the index of a variable. It returns the derivatives of [W, y], an array (3, N, r, n + 1),
@@ -392,16 +394,16 @@ def _changes(
     """
     motions, nd = (m.q, m.v, m.a), len(arms)
     sizes = [1.0, *(np.abs(x / whole).max() or 1.0 for x in motions[1:])]
-    at = _left(Dh[:, :, :nd] * arms)
+    basis = _free_directions(Dh[:, :, :nd] * arms)
 
-    def moved(by: int, i: int, step: float) -> np.ndarray:
+    def moved(order: int, i: int, step: float) -> np.ndarray:
         changed = list(motions)
-        changed[by] = changed[by] + step * np.eye(len(whole))[i]
+        changed[order] = changed[order] + step * np.eye(len(whole))[i]
         Y, rest, Dh = regressor(*changed, m.u, m.t)
         W, y = _projected(Y, rest, Dh, arms)
-        E = np.dstack([W[:, :, own], y])
-        N = _left(Dh[:, :, :nd] * arms)  # turned to the basis along the motion, which is arbitrary
-        return E if at is None or N is None else at @ np.swapaxes(N, 1, 2) @ E
+        E = np.dstack([W[:, :, pivots], y])
+        N = _free_directions(Dh[:, :, :nd] * arms)  # turned to the basis along the motion, which is arbitrary
+        return E if basis is None or N is None else basis @ np.swapaxes(N, 1, 2) @ E
 
     fixed = moved(0, 0, 0.0)
 
@@ -428,7 +430,7 @@ def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.divide(np.linalg.norm(y), sizes, out=np.zeros_like(sizes), where=sizes > 0)
 
 
-def _left(Dh: np.ndarray) -> np.ndarray | None:
+def _free_directions(Dh: np.ndarray) -> np.ndarray | None:
     """Return an orthonormal basis of the directions in which constraints allow motion.
 
     The basis is the rows of an array (N, r, nd), for N constraint Jacobians Dh. The result is None if there
@@ -440,7 +442,9 @@ def _left(Dh: np.ndarray) -> np.ndarray | None:
     return V[:, int((sizes[0] > 1e-9 * sizes[0, 0]).sum()) :]
 
 
-def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: np.ndarray) -> np.ndarray:
+def _random_regressors(
+    f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: np.ndarray
+) -> np.ndarray:
     """Return the regressor matrices of a mechanism without loops at random states.
     The rank of all matrices together is the number of identifiable parameter combinations.
 
@@ -453,11 +457,11 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[SmoothMotion], arms: n
     nd = len(f.system.dynamic)
 
     def between(name: str, start: int = 0) -> np.ndarray:
-        own = np.concatenate([getattr(m, name) for m in parts])[..., start:]
-        return rng.uniform(own.min(axis=0), own.max(axis=0), (DRAWN, *own.shape[1:]))
+        samples = np.concatenate([getattr(m, name) for m in parts])[..., start:]
+        return rng.uniform(samples.min(axis=0), samples.max(axis=0), (DRAWN, *samples.shape[1:]))
 
-    for name, drawn in (("q", q), ("v", v), ("a", a)):
-        drawn[:, nd:] = between(name, nd)
+    for name, array in (("q", q), ("v", v), ("a", a)):
+        array[:, nd:] = between(name, nd)
     return regressor(q, v, a, between("u"), between("t"))[0][:, :nd]
 
 
@@ -473,20 +477,20 @@ def _independent(
     """
     W = W.reshape(-1, W.shape[-1])
     lengths = np.linalg.norm(W, axis=0)
-    there = (lengths > 0) & ((weights == 0) | (lengths * weights > least * (lengths * weights).max()))
-    scale = np.where(there, lengths * (1 + TIE * np.arange(len(lengths))), np.inf)
+    nonzero = (lengths > 0) & ((weights == 0) | (lengths * weights > least * (lengths * weights).max()))
+    scale = np.where(nonzero, lengths * (1 + TIE * np.arange(len(lengths))), np.inf)
     R, order = qr(W / scale, mode="r", pivoting=True)
     rank = int((np.abs(np.diag(R)) > least * abs(R[0, 0])).sum())
     K = solve_triangular(R[:rank, :rank], R[:rank, rank:]) if rank else np.zeros((0, 0))
     K[np.abs(K) < 1e-9 * max(np.abs(K).max(initial=0.0), 1.0)] = 0.0
-    own, others = order[:rank], order[rank:]
-    place, rest = np.argsort(own), np.argsort(others)
-    own, others, K = own[place], others[rest], K[place][:, rest]
+    pivots, others = order[:rank], order[rank:]
+    place, rest = np.argsort(pivots), np.argsort(others)
+    pivots, others, K = pivots[place], others[rest], K[place][:, rest]
     shares = np.zeros((rank, len(weights)))
     shares[:, others] = K
-    return own, K * np.where(there, scale, 0.0)[others] / scale[own][:, None], shares
+    return pivots, K * np.where(nonzero, scale, 0.0)[others] / scale[pivots][:, None], shares
 
 
-def _combination(own: int, row: np.ndarray, shares: np.ndarray, names: Sequence[str]) -> str:
+def _combination(pivot: int, row: np.ndarray, shares: np.ndarray, names: Sequence[str]) -> str:
     parts = [(float(c), n) for c, share, n in zip(row, shares, names, strict=True) if abs(share) > SMALL]
-    return names[own] + "".join(f" {'+' if c > 0 else '-'} {abs(c):.4g} {n}" for c, n in parts)
+    return names[pivot] + "".join(f" {'+' if c > 0 else '-'} {abs(c):.4g} {n}" for c, n in parts)

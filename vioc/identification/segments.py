@@ -141,10 +141,10 @@ class Segments:
         self.std = np.sqrt(np.diag(sensors.V))
         s = f.symbols
         g = sensors.expression
-        by = error_jacobian(f, g, s.parameters)
-        self._outputs = Evaluator(ca.Function("y", [s.x, s.parameters], [g, ca.densify(by)]))
+        slope = error_jacobian(f, g, s.parameters)
+        self._outputs = Evaluator(ca.Function("y", [s.x, s.parameters], [g, ca.densify(slope)]))
         names = list(f.parameters)
-        self._own = [(names.index(n), unknowns.names.index(n)) for n in unknowns.parameters]
+        self._parameter_columns = [(names.index(n), unknowns.names.index(n)) for n in unknowns.parameters]
         self._biases = [
             (sensors.names.index(n[len(BIAS) :]), unknowns.names.index(n)) for n in unknowns.biases
         ]
@@ -164,7 +164,7 @@ class Segments:
 
         Raises `StepError` if a parameter is not finite or a body is not physical.
         """
-        values = self.unknowns.at(z)[0]
+        values = self.unknowns.evaluate(z)[0]
         if not np.isfinite(values).all():
             raise StepError("a step is too long for the parameters", 0, float("nan"), "not finite")
         try:
@@ -175,7 +175,7 @@ class Segments:
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Return the Jacobian (n, nz) of parameters with respect to their coordinates."""
-        return np.eye(len(self.unknowns)) if self.plainly else self.unknowns.at(z)[1]
+        return np.eye(len(self.unknowns)) if self.plainly else self.unknowns.evaluate(z)[1]
 
     def inputs(self, trial: Trial, record: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the inputs of a record in all steps, and their derivatives.
@@ -184,17 +184,17 @@ class Segments:
         Shapes (N, nu), (N, nu, nz + nc); the unknowns are (z, c).
         """
         grid = self.grids[record]
-        theta, J = self.unknowns.at(trial.z)[0], self.slopes(trial.z)
+        theta, J = self.unknowns.evaluate(trial.z)[0], self.slopes(trial.z)
         U, by_delays = grid.inputs(theta[self._delays])
         D = np.zeros((*U.shape, self.nz + self.nc))
         if self._delays:
             D[:, :, : self.nz] = by_delays @ J[self._delays]
-        at = self.nz + record * self.per_record
+        column = self.nz + record * self.per_record
         for name, hats in self.hats[record].items():
-            i, some = self.map.input_names.index(name), slice(at, at + hats.shape[1])
+            i, some = self.map.input_names.index(name), slice(column, column + hats.shape[1])
             U[:, i] = hats @ trial.c[some.start - self.nz : some.stop - self.nz]
             D[:, i, some] = hats
-            at = some.stop
+            column = some.stop
         return U, D
 
     def moved(self, trial: Trial, step: np.ndarray, bases: Sequence[np.ndarray]) -> Trial:
@@ -202,12 +202,12 @@ class Segments:
         The new initial states satisfy the constraints of the map.
         """
         z, c = trial.z + step[: self.nz], trial.c + step[self.nz : self.nz + self.nc]
-        nodes, at, f = trial.nodes.copy(), self.nz + self.nc, self.map_at(z)
+        nodes, column, f = trial.nodes.copy(), self.nz + self.nc, self.map_at(z)
         for j, T in enumerate(bases):
-            nodes[j] = f.retract(nodes[j], T @ step[at : at + T.shape[1]])
+            nodes[j] = f.retract(nodes[j], T @ step[column : column + T.shape[1]])
             if T.shape[1] and f.multiplier_names:
                 nodes[j] = f.mechanism.moved(nodes[j], np.zeros(len(f.mechanism.coordinates)))
-            at += T.shape[1]
+            column += T.shape[1]
         return Trial(z, c, nodes)
 
     def predict(self, trial: Trial, derivatives: bool = True) -> Prediction:
@@ -222,40 +222,40 @@ class Segments:
             runs.append(self.grids[r].run(f, start, U, a))
         states = []
         for r in range(len(self.grids)):
-            own = [run.x[:-1] for run, p in zip(runs, self.pieces, strict=True) if p.record == r]
+            parts = [run.x[:-1] for run, p in zip(runs, self.pieces, strict=True) if p.record == r]
             last = [run.x[-1:] for run, p in zip(runs, self.pieces, strict=True) if p.record == r][-1]
-            states.append(np.concatenate([*own, last]))
-        theta = self.unknowns.at(trial.z)[0]
+            states.append(np.concatenate([*parts, last]))
+        theta = self.unknowns.evaluate(trial.z)[0]
         bias = np.zeros(len(self.sensors.names))
         for i, j in self._biases:
             bias[i] = theta[j]
         outputs, slopes, errors = [], [], []
         for grid, x, y in zip(self.grids, states, self.y, strict=True):
-            g, by = self._outputs(x[grid.at], f.theta)
+            g, slope = self._outputs(x[grid.sample_indices], f.theta)
             outputs.append(g[..., 0] + bias)
-            slopes.append(by)
+            slopes.append(slope)
             d = outputs[-1] - y
             errors.append(np.where(self.sensors.wrapped, short_way(d), d) / self.std)
         residuals = np.concatenate([e[np.isfinite(e)] for e in errors])
         bases = self._bases(f, trial) if derivatives or len(self.pieces) > len(self.grids) else []
         ends = [run.x[-1] for run in runs]
         gaps = self._gaps(f, trial, ends, bases)
-        found = Prediction(residuals, gaps, outputs, states, ends, bases=bases)
+        prediction = Prediction(residuals, gaps, outputs, states, ends, bases=bases)
         if derivatives:
             lin = f.derivatives.linearize(Steps.joined([Steps.along(run) for run in runs]))
-            found.J, found.E = self._jacobians(trial, lin, [d for _, d in drives], slopes, bases)
-        return found
+            prediction.J, prediction.E = self._jacobians(trial, lin, [d for _, d in drives], slopes, bases)
+        return prediction
 
     def _bases(self, f: OneStepMap, trial: Trial) -> list[np.ndarray]:
         """Return a basis of the possible changes of each segment's initial state.
         The basis is empty if the initial state is known.
         """
-        found = []
+        bases = []
         for (r, a, _), x in zip(self.pieces, trial.nodes, strict=True):
             fixed = a == 0 and self.grids[r].record.known
             T = tangent_basis(f, x) if has_manifold(f) else np.eye(f.ndx)
-            found.append(T[:, :0] if fixed else T)
-        return found
+            bases.append(T[:, :0] if fixed else T)
+        return bases
 
     def _joints(self) -> list[int]:
         """Return the indices of those segments that continue the preceding segment."""
@@ -264,10 +264,10 @@ class Segments:
     def _gaps(
         self, f: OneStepMap, trial: Trial, ends: Sequence[np.ndarray], bases: Sequence[np.ndarray]
     ) -> np.ndarray:
-        found = [bases[j].T @ f.difference(trial.nodes[j], ends[j - 1]) for j in self._joints()]
-        return np.concatenate(found) if found else np.zeros(0)
+        gaps = [bases[j].T @ f.difference(trial.nodes[j], ends[j - 1]) for j in self._joints()]
+        return np.concatenate(gaps) if gaps else np.zeros(0)
 
-    def seamless(self, trial: Trial, found: Prediction) -> Trial:
+    def seamless(self, trial: Trial, prediction: Prediction) -> Trial:
         """Remove jumps between segments in directions that do not affect the motion.
         A jump is the difference between the end state of a segment and the initial state of the next segment.
         Momenta along the gradients of constraints are such directions.
@@ -280,27 +280,30 @@ class Segments:
             return trial
         nodes, f = trial.nodes.copy(), self.map_at(trial.z)
         for j in self._joints():
-            d, T = f.difference(nodes[j], found.ends[j - 1]), found.bases[j]
+            d, T = f.difference(nodes[j], prediction.ends[j - 1]), prediction.bases[j]
             try:
-                there = f.retract(nodes[j], d - T @ (T.T @ d))
-                nodes[j] = f.mechanism.moved(there, np.zeros(len(f.mechanism.coordinates)))
+                start = f.retract(nodes[j], d - T @ (T.T @ d))
+                nodes[j] = f.mechanism.moved(start, np.zeros(len(f.mechanism.coordinates)))
             except ConstraintError:  # too far apart; a later trial will be closer
                 continue
         return Trial(trial.z, trial.c, nodes)
 
-    def spread(self, found: Prediction) -> np.ndarray | None:
+    def spread(self, prediction: Prediction) -> np.ndarray | None:
         """Return the mean square of each entry of the vector of defects between segments.
         For each component of the state, the squares are averaged over all boundaries between segments. Return
         None if all defects are zero.
         """
         joints = self._joints()
-        if not joints or not found.gaps.any():
+        if not joints or not prediction.gaps.any():
             return None
-        ends = np.cumsum([0, *(found.bases[j].shape[1] for j in joints)])
-        apart = [found.bases[j] @ found.gaps[a:b] for j, a, b in zip(joints, ends, ends[1:], strict=False)]
-        square = np.mean(np.square(apart), axis=0)
+        ends = np.cumsum([0, *(prediction.bases[j].shape[1] for j in joints)])
+        gaps = [
+            prediction.bases[j] @ prediction.gaps[a:b]
+            for j, a, b in zip(joints, ends, ends[1:], strict=False)
+        ]
+        square = np.mean(np.square(gaps), axis=0)
         square = np.maximum(square, 1e-12 * square.max())
-        return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
+        return np.concatenate([(prediction.bases[j] ** 2).T @ square for j in joints])
 
     def sizes(self, bases: Sequence[np.ndarray], diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return scales of the unknowns (n,) and of the defects between segments (g,).
@@ -310,16 +313,16 @@ class Segments:
         Quantities of different kinds are scaled separately: the unit of a momentum is not relevant to an
         angle.
         """
-        w, told = self.nz + self.nc, np.zeros(self.map.ndx)
+        w, information = self.nz + self.nc, np.zeros(self.map.ndx)
         columns = w + np.concatenate([[0], np.cumsum([T.shape[1] for T in bases])])
         for T, a, b in zip(bases, columns, columns[1:], strict=False):
-            told = np.maximum(told, T**2 @ diagonal[a:b])
+            information = np.maximum(information, T**2 @ diagonal[a:b])
         most = max(float(diagonal.max(initial=0.0)), 1e-300)
-        told[told == 0] = most
-        own = diagonal[self.nz : w].max(initial=0.0) or most
-        least = [np.zeros(self.nz), np.full(self.nc, own), *((T**2).T @ told for T in bases)]
+        information[information == 0] = most
+        input_scale = diagonal[self.nz : w].max(initial=0.0) or most
+        least = [np.zeros(self.nz), np.full(self.nc, input_scale), *((T**2).T @ information for T in bases)]
         joints = self._joints()
-        gaps = [(bases[j] ** 2).T @ (1 / told) for j in joints]
+        gaps = [(bases[j] ** 2).T @ (1 / information) for j in joints]
         return np.concatenate(least), np.sqrt(np.concatenate(gaps)) if gaps else np.zeros(0)
 
     def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
@@ -331,15 +334,15 @@ class Segments:
         """
         w, ndx = self.nz + self.nc, self.map.ndx
         lengths = [p.last - p.first for p in self.pieces]
-        begins = np.concatenate([[0], np.cumsum(lengths)])
+        first_steps = np.concatenate([[0], np.cumsum(lengths)])
         n, M = max(lengths), len(self.pieces)
         widest = max(T.shape[1] for T in bases)
         A, Q = np.zeros((n, M, ndx, ndx)), np.zeros((n, M, ndx, w))
-        for j, ((r, a, b), at) in enumerate(zip(self.pieces, begins, strict=False)):
-            some = slice(at, at + b - a)
+        for j, ((r, a, b), first) in enumerate(zip(self.pieces, first_steps, strict=False)):
+            some = slice(first, first + b - a)
             A[: b - a, j] = lin.A[some]
             Q[: b - a, j] = lin.B[some] @ drives[r][a:b]
-            for i, col in self._own:
+            for i, col in self._parameter_columns:
                 Q[: b - a, j, :, : self.nz] += lin.P[some, :, i, None] * J[col]
         S = np.zeros((n + 1, M, ndx, widest + w))
         for j, T in enumerate(bases):
@@ -358,24 +361,24 @@ class Segments:
         columns = w + np.concatenate([[0], np.cumsum([T.shape[1] for T in bases])])
         rows, blocks, gaps = [], [], []
         for j, (r, a, b) in enumerate(self.pieces):
-            at = self.grids[r].at
+            indices = self.grids[r].sample_indices
             last = b == len(self.grids[r].lengths)
-            mine = np.flatnonzero((at >= a) & ((at < b) | ((at == b) & last)))
+            samples = np.flatnonzero((indices >= a) & ((indices < b) | ((indices == b) & last)))
             size = bases[j].shape[1]
-            C, G = slopes[r][mine][:, :, :ndx], slopes[r][mine][:, :, ndx:]
-            D = C @ S[j][at[mine] - a]
-            for i, col in self._own:
+            C, G = slopes[r][samples][:, :, :ndx], slopes[r][samples][:, :, ndx:]
+            D = C @ S[j][indices[samples] - a]
+            for i, col in self._parameter_columns:
                 D[:, :, widest : widest + self.nz] += G[:, :, i, None] * J[col]
             for i, col in self._biases:
                 D[:, i, widest : widest + self.nz] += J[col]
-            keep = np.isfinite(self.y[r][mine])
+            keep = np.isfinite(self.y[r][samples])
             D = (D / self.std[:, None])[keep]
             blocks.append(D)
             rows.append((size, columns[j]))
         parts = []
         for D, (size, col) in zip(blocks, rows, strict=True):
-            left = sparse.csr_matrix(D[:, widest:])
-            parts.append(_placed(left, sparse.csr_matrix(D[:, :size]), col, w, columns[-1]))
+            common = sparse.csr_matrix(D[:, widest:])
+            parts.append(_placed(common, sparse.csr_matrix(D[:, :size]), col, w, columns[-1]))
         for j in self._joints():
             end, T, size = S[j - 1][-1], bases[j], bases[j - 1].shape[1]
             row = np.zeros((T.shape[1], columns[-1]))
@@ -387,11 +390,13 @@ class Segments:
         return sparse.vstack(parts, format="csr"), E
 
 
-def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
+def _placed(
+    common: sparse.csr_matrix, initial: sparse.csr_matrix, column: int, w: int, n: int
+) -> sparse.csr_matrix:
     """Return the sparse Jacobian of one segment's residuals by all n unknowns.
     The first w unknowns, parameters and unknown inputs, are common to all segments and have the derivatives
-    `left`. The derivatives by the segment's initial state are `own`, in the columns from `at` on.
+    `common`. The derivatives by the initial state are `initial`, in the columns from `column` on.
     """
-    m, size = own.shape
-    blank, after = sparse.csr_matrix((m, at - w)), sparse.csr_matrix((m, n - at - size))
-    return sparse.hstack([left, blank, own, after], format="csr")
+    m, size = initial.shape
+    blank, after = sparse.csr_matrix((m, column - w)), sparse.csr_matrix((m, n - column - size))
+    return sparse.hstack([common, blank, initial, after], format="csr")

@@ -35,7 +35,7 @@ class UnidentifiableDirection:
 
 
 @dataclass(frozen=True)
-class Told:
+class Identifiability:
     """Identifiability of parameters: covariance and unidentifiable combinations.
 
     Attributes
@@ -53,9 +53,9 @@ class Told:
     given: tuple[str, ...]
 
 
-def told(
+def identifiability(
     information: np.ndarray, names: Sequence[str], scale: np.ndarray, alone: np.ndarray | None = None
-) -> Told:
+) -> Identifiability:
     """Analyze the Fisher information, and return which parameters are identifiable.
 
     The `information` is in the units of the parameters; `scale` (n,) makes errors relative. `alone` (n,),
@@ -64,22 +64,22 @@ def told(
     """
     n = len(names)
     if not n:
-        return Told(np.zeros((0, 0)), [], ())
+        return Identifiability(np.zeros((0, 0)), [], ())
     relative = information * np.outer(scale, scale)
     if alone is not None:
         covariance = _of_all(relative, alone * scale**2)
         if covariance is not None:
-            return Told(covariance * np.outer(scale, scale), [], ())
+            return Identifiability(covariance * np.outer(scale, scale), [], ())
     values, vectors = np.linalg.eigh((relative + relative.T) / 2)
     least = max(NULL * values[-1], 0.0)
-    lost = (values <= least) | (values < 1 / SEEN**2)
-    good = vectors[:, ~lost]
-    covariance = (good / values[~lost]) @ good.T
-    N = vectors[:, lost]
-    touched = np.abs(N).max(axis=1, initial=0.0) > SMALL
+    singular = (values <= least) | (values < 1 / SEEN**2)
+    good = vectors[:, ~singular]
+    covariance = (good / values[~singular]) @ good.T
+    N = vectors[:, singular]
+    affected = np.abs(N).max(axis=1, initial=0.0) > SMALL
     covariance = covariance * np.outer(scale, scale)
-    covariance[touched, touched] = np.inf
-    return Told(covariance, _directions(N, names, scale, relative), _pivots(N, names))
+    covariance[affected, affected] = np.inf
+    return Identifiability(covariance, _directions(N, names, scale, relative), _pivots(N, names))
 
 
 def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
@@ -89,10 +89,10 @@ def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
     Each parameter is scaled by its own information: the information on a parameter known to 1e-9 must not
     hide that on another known to 10 %.
     """
-    own = relative.diagonal()
-    if not (own > DOUBTED * alone).all():
+    diagonal = relative.diagonal()
+    if not (diagonal > DOUBTED * alone).all():
         return None
-    root = np.sqrt(own)
+    root = np.sqrt(diagonal)
     correlation = relative / np.outer(root, root)
     if not np.linalg.eigvalsh(correlation)[0] > DOUBTED:
         return None
@@ -124,7 +124,7 @@ def _directions(
         return []
     pivots = qr(N.T, mode="r", pivoting=True)[1][:k]
     basis = N @ np.linalg.inv(N[pivots])
-    found = []
+    directions = []
     for d in basis.T:
         d = d / np.abs(d).max()
         along = d @ information @ d / (d @ d)
@@ -132,5 +132,5 @@ def _directions(
         deviation = np.inf if along <= NULL * largest else 1 / np.sqrt(along)
         order = np.argsort(-np.abs(d))
         parts = {names[i]: float(d[i] * scale[i]) for i in order if abs(d[i]) > SMALL}
-        found.append(UnidentifiableDirection(parts, float(deviation)))
-    return sorted(found, key=lambda d: -d.deviation)
+        directions.append(UnidentifiableDirection(parts, float(deviation)))
+    return sorted(directions, key=lambda d: -d.deviation)

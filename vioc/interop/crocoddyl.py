@@ -253,8 +253,8 @@ def shooting_problem(
     """
     cost.check_map(f)
     x0 = f.check_state(x0, "x0")
-    found = collected(f, steps, bounds, constraints, final)
-    models = [ActionModel(f, cost, steps, k, found, equations) for k in range(steps + 1)]
+    limits = collected(f, steps, bounds, constraints, final)
+    models = [ActionModel(f, cost, steps, k, limits, equations) for k in range(steps + 1)]
     problem = crocoddyl.ShootingProblem(x0, models[:-1], models[-1])
     _check(problem, f, cost, x0, steps)
     return problem
@@ -268,9 +268,9 @@ def trajectory(f: OneStepMap, solver: Any) -> Trajectory:
 def _check(problem: Any, f: OneStepMap, cost: Cost, x0: np.ndarray, steps: int) -> None:
     U = np.tile(f.rest_input(x0), (steps, 1))
     run = f.rollout(x0, U, warn=False)
-    theirs, ours = float(problem.calc(list(run.x), list(U))), cost.value(run)
-    if not abs(theirs - ours) <= 1e-9 * (1 + abs(ours)):
+    total, value = float(problem.calc(list(run.x), list(U))), cost.value(run)
+    if not abs(total - value) <= 1e-9 * (1 + abs(value)):
         raise RuntimeError(
-            f"Crocoddyl sums the cost of a rollout to {theirs:.9g}, vioc to {ours:.9g}: its Pinocchio is not "
+            f"Crocoddyl sums the cost of a rollout to {total:.9g}, vioc to {value:.9g}: its Pinocchio is not "
             "the one that it was built for; pip install 'pin==4.0.0' 'libpinocchio==4.0.0'"
         )

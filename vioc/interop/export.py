@@ -98,17 +98,17 @@ def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca
     blocks = [ca.jacobian(o, v) for o in outputs[:2] for v in args[:2]]
     names = ["A", "B", "C", "D"]
     linearize = ca.Function("linearize", args, [ca.densify(b) for b in blocks], list(ARGUMENTS), names)
-    found = {"step": step, "linearize": linearize}
+    functions = {"step": step, "linearize": linearize}
     if second_order:
         z, zeta = ca.MX.sym("z", nx), ca.MX.sym("zeta", nm)
         weighted = ca.dot(z, x_next) + (ca.dot(zeta, multipliers) if nm else 0)
         gradient = ca.gradient(weighted, args[0]), ca.gradient(weighted, args[1])
         xx, xu = (ca.densify(ca.jacobian(gradient[0], v)) for v in args[:2])
         uu = ca.densify(ca.jacobian(gradient[1], args[1]))
-        found["second"] = ca.Function(
+        functions["second"] = ca.Function(
             "second", [*args, z, zeta], [xx, xu, uu], [*ARGUMENTS, "z", "zeta"], ["Hxx", "Hxu", "Huu"]
         )
-    return found
+    return functions
 
 
 def save_functions(f: OneStepMap, path: str | os.PathLike[str], *, second_order: bool = False) -> Path:

@@ -69,17 +69,17 @@ def joint_trajectory(
     v = np.stack([run[f"v.{name}"] for name in joints], axis=1)
     force = np.empty((len(q), 0))
     if efforts is not None:
-        held = np.stack([run[f"u.{efforts[name].removeprefix('u.')}"] for name in joints], axis=1)
-        force = held[np.minimum(np.arange(len(q)), len(run.u) - 1)]
+        inputs = np.stack([run[f"u.{efforts[name].removeprefix('u.')}"] for name in joints], axis=1)
+        force = inputs[np.minimum(np.arange(len(q)), len(run.u) - 1)]
     points = [
         {
-            "positions": at.tolist(),
+            "positions": position.tolist(),
             "velocities": rate.tolist(),
             "accelerations": [],
             "effort": effort.tolist(),
             "time_from_start": _duration(t),
         }
-        for at, rate, effort, t in zip(q, v, force, run.t - run.t[0], strict=True)
+        for position, rate, effort, t in zip(q, v, force, run.t - run.t[0], strict=True)
     ]
     header = {"stamp": {"sec": 0, "nanosec": 0}, "frame_id": frame}
     return {"header": header, "joint_names": joints, "points": points}

@@ -92,9 +92,9 @@ def _copy(f: OneStepMap, D: np.ndarray) -> None:
     D (N, ndx, nx) is the Jacobian of state errors with respect to state components. Its rows of rotation
     errors are left unchanged.
     """
-    turned = {i + j for i in f.space.quaternions for j in range(4)}
+    components = {i + j for i in f.space.quaternions for j in range(4)}
     rows = {e + j for e in errors(f) for j in range(3)}
-    D[:, [e for e in range(f.ndx) if e not in rows], [i for i in range(f.nx) if i not in turned]] = 1.0
+    D[:, [e for e in range(f.ndx) if e not in rows], [i for i in range(f.nx) if i not in components]] = 1.0
 
 
 def _square(q: np.ndarray) -> np.ndarray:

@@ -103,8 +103,8 @@ class Environment(gymnasium.Env):
         if options and "state" in options:
             self._begin(self.map.check_state(options["state"], "state"))
         else:
-            drawn = self.spread * self.np_random.uniform(-1.0, 1.0, self.map.nx)
-            self._begin(self.map.retract(self.start, drawn))
+            deviation = self.spread * self.np_random.uniform(-1.0, 1.0, self.map.nx)
+            self._begin(self.map.retract(self.start, deviation))
         return self._x[-1].copy(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -115,9 +115,9 @@ class Environment(gymnasium.Env):
         f, k, x = self.map, len(self._u), self._x[-1]
         if k >= self.steps:
             raise RuntimeError(f"the episode of {self.steps} steps is over: call reset()")
-        asked = input_of(f, action, what="action")
-        u = np.clip(asked, self.action_space.low, self.action_space.high)
-        info: dict[str, Any] = {"clipped": bool((u != asked).any())}
+        command = input_of(f, action, what="action")
+        u = np.clip(command, self.action_space.low, self.action_space.high)
+        info: dict[str, Any] = {"clipped": bool((u != command).any())}
         try:
             run = f.rollout(x, u[None], k0=k, warn=False)
         except StepError as error:
@@ -161,8 +161,8 @@ def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
     law = as_law(regulator)
 
     def act(observation: Any, k: int = 0) -> np.ndarray:
-        asked = law(k, np.asarray(observation, float))
-        clipped: np.ndarray = np.clip(asked, -np.asarray(bounds), bounds)
+        command = law(k, np.asarray(observation, float))
+        clipped: np.ndarray = np.clip(command, -np.asarray(bounds), bounds)
         return clipped
 
     return act
@@ -206,12 +206,12 @@ def expert(env: Any, optimum: Any) -> Transitions:
         If the environment clips an input, or a state differs from the trajectory's because its map is
         another.
     """
-    own: Environment = env.unwrapped
+    inner: Environment = env.unwrapped
     run = trajectory_of(optimum)
-    observation, _ = own.reset(options={"state": run.x[0]})
+    observation, _ = inner.reset(options={"state": run.x[0]})
     rows: list[tuple[Any, ...]] = []
     for k, u in enumerate(run.u):
-        after, reward, terminated, truncated, info = own.step(u)
+        after, reward, terminated, truncated, info = inner.step(u)
         if info["clipped"]:
             raise ValueError(f"expert: the input {u} of step {k} is beyond the environment's bounds")
         if terminated or not np.allclose(after, run.x[k + 1], rtol=1e-6, atol=1e-6):

@@ -115,16 +115,16 @@ def rollouts(f: MidpointVI | DiscreteLagrangianVI) -> Callable[..., Any]:
     _check_precision()
     if not isinstance(f, MidpointVI | DiscreteLagrangianVI):
         raise ValueError(f"f: expected a MidpointVI or a DiscreteLagrangianVI, got {type(f).__name__}")
-    made = f.chord.step_functions
-    functions = made.predict, made.factorize, made.iterate, made.check
+    step_functions = f.chord.step_functions
+    functions = step_functions.predict, step_functions.factorize, step_functions.iterate, step_functions.check
     predict, factorize, iterate, check = (on_arrays(function, jnp) for function in functions)
-    nx, nu, h, own = f.nx, f.nu, jnp.full((1, 1), f.dt), f.theta
+    nx, nu, h, nominal = f.nx, f.nu, jnp.full((1, 1), f.dt), f.theta
 
     def advanced(x: Any, given: tuple[Any, Any], theta: Any) -> tuple[Any, Any]:
         t, u = given
-        at = u, jnp.full((1, 1), t), h, theta
-        guess, away = predict(x, *at)
-        context = x, guess, *at
+        arguments = u, jnp.full((1, 1), t), h, theta
+        guess, away = predict(x, *arguments)
+        context = x, guess, *arguments
         y, w, suspect = factorize(*context, x[: len(guess)])
         z = jnp.concatenate([y, jnp.zeros_like(y[:1])])  # the last entry is the memory of corrections
         none = jnp.zeros_like(z), x, jnp.full_like(suspect, jnp.inf)
@@ -137,10 +137,10 @@ def rollouts(f: MidpointVI | DiscreteLagrangianVI) -> Callable[..., Any]:
             count, z, going, (g, _, _) = state
             z = jnp.where(going, z - g, z)
             g, x_next, _, error = iterate(z, *context, w)
-            return count + 1, z, going & (jnp.abs(g).max(0) > made.converged), (g, x_next, error)
+            return count + 1, z, going & (jnp.abs(g).max(0) > step_functions.converged), (g, x_next, error)
 
-        begun = 0, z, jnp.ones(z.shape[1:], bool), none
-        *_, (_, x_next, error) = jax.lax.while_loop(goes, again, begun)
+        start = 0, z, jnp.ones(z.shape[1:], bool), none
+        *_, (_, x_next, error) = jax.lax.while_loop(goes, again, start)
         error = (error + suspect + away + check(x, x_next[: f.nq], theta)[0])[0]
         x_next = jnp.where(error <= f.tolerance, x_next, jnp.nan)  # NaN errors compare false
         return x_next, x_next
@@ -159,10 +159,10 @@ def rollouts(f: MidpointVI | DiscreteLagrangianVI) -> Callable[..., Any]:
             raise ValueError(f"x0: expected shape (samples, {nx}), got {x0.shape}")
         if U.ndim != 3 or (U.shape[0], U.shape[2]) != (len(x0), nu):
             raise ValueError(f"U: expected shape ({len(x0)}, steps, {nu}), got {U.shape}")
-        given = jnp.atleast_2d(jnp.asarray(own if theta is None else theta, float))
-        if given.shape not in ((1, len(own)), (len(x0), len(own))):
+        given = jnp.atleast_2d(jnp.asarray(nominal if theta is None else theta, float))
+        if given.shape not in ((1, len(nominal)), (len(x0), len(nominal))):
             raise ValueError(
-                f"theta: expected shape ({len(own)},) or ({len(x0)}, {len(own)}), got {given.shape}"
+                f"theta: expected shape ({len(nominal)},) or ({len(x0)}, {len(nominal)}), got {given.shape}"
             )
         return program(x0, U, given, k0)
 
@@ -218,12 +218,12 @@ def _primitive(order: int) -> Primitive:
             jnp.broadcast_to(a, (size, *a.shape)) if i is None else jnp.moveaxis(a, i, 0)
             for a, i in zip(arrays, axes, strict=True)
         )
-        found = primitive.bind(s, k, host=host)
-        return found, [0] * len(found)
+        results = primitive.bind(s, k, host=host)
+        return results, [0] * len(results)
 
-    def differentiated(at: Any, along: Any, *, host: _Host) -> Any:
-        ds = jnp.zeros_like(at[0]) if isinstance(along[0], ad.Zero) else along[0]
-        return rules[order](*at, ds, host)
+    def differentiated(point: Any, along: Any, *, host: _Host) -> Any:
+        ds = jnp.zeros_like(point[0]) if isinstance(along[0], ad.Zero) else along[0]
+        return rules[order](*point, ds, host)
 
     rules: tuple[Callable[..., Any], ...] = (_first, _second, _third)
     primitive = Primitive(f"vioc_step_{order}")

@@ -37,9 +37,9 @@ def autonomous(f: OneStepMap) -> bool:
     """Return True only if it is known that the map's steps do not depend on time."""
     step = f.mechanism.relaxed()
     relaxed = None if step is None else step.function  # the only equations of contacts
-    for function, at in ((relaxed, 4), (f.residual, 4), (f.explicit, 2)):
+    for function, index in ((relaxed, 4), (f.residual, 4), (f.explicit, 2)):
         if function is not None:
-            return all(function.jac_sparsity(i, at).nnz() == 0 for i in range(function.n_out()))
+            return all(function.jac_sparsity(i, index).nnz() == 0 for i in range(function.n_out()))
     return False
 
 
@@ -82,8 +82,8 @@ class Solved:
         J = np.empty((self.count, nx + nm, nx + nu + np_))
         for rows, f, steps, x in self.parts:
             lin = f.derivatives.linearize(steps)
-            own = lin.matrix
-            J[rows] = _Errors(f, steps, x).first(own) if f.space.quaternions else own
+            matrix = lin.matrix
+            J[rows] = _Errors(f, steps, x).first(matrix) if f.space.quaternions else matrix
         return self._finite(J, "first")
 
     def hessians(self, W: np.ndarray) -> np.ndarray:
@@ -118,13 +118,13 @@ class Solved:
         T = np.empty((self.count, nx + nm, ns, ns))
         for rows, f, steps, x in self.parts:
             states, multipliers = f.derivatives.tensor(steps)
-            own = np.concatenate([states.matrix, multipliers.matrix], axis=1)
+            tensor = np.concatenate([states.matrix, multipliers.matrix], axis=1)
             if f.space.quaternions:
                 chart = _Errors(f, steps, x)
                 units = np.eye(nx + nm)[:, None].repeat(len(rows), axis=1)
-                parts = (np.einsum("ni,nijk->njk", chart.weights(w), own) for w in units)
-                own = np.stack([chart.second(H, w) for H, w in zip(parts, units, strict=True)], axis=1)
-            T[rows] = own
+                parts = (np.einsum("ni,nijk->njk", chart.weights(w), tensor) for w in units)
+                tensor = np.stack([chart.second(H, w) for H, w in zip(parts, units, strict=True)], axis=1)
+            T[rows] = tensor
         return self._finite(T, "second")
 
     def _finite(self, values: np.ndarray, which: str) -> np.ndarray:
@@ -151,7 +151,7 @@ class _Errors:
         self.map, self.steps, self.x = f, steps, x
         self.into, self.out = ambient.inward(f, x), ambient.outward(f, steps.x1)
         lin = f.derivatives.linearize(steps)
-        self.own = lin.matrix
+        self.jacobian = lin.matrix
 
     def weights(self, w: np.ndarray) -> np.ndarray:
         """Convert weights of next-state components to weights of error components.
@@ -173,9 +173,9 @@ class _Errors:
 
         H is the second derivative of `weights(w)` times (next error, multipliers) by (error, u, ...).
         """
-        f, ndx, nx, ends = self.map, self.map.ndx, self.map.nx, self.own[:, : self.map.ndx]
+        f, ndx, nx, ends = self.map, self.map.ndx, self.map.nx, self.jacobian[:, : self.map.ndx]
         H = H + ends.transpose(0, 2, 1) @ ambient.outward_curvature(f, self.steps.x1, w[:, :nx]) @ ends
-        slope = np.einsum("ni,nij->nj", self.weights(w), self.own[:, :, :ndx])
+        slope = np.einsum("ni,nij->nj", self.weights(w), self.jacobian[:, :, :ndx])
         G = np.zeros((len(H), H.shape[1], H.shape[2] + nx - ndx))
         G[:, :ndx, :nx], G[:, ndx:, nx:] = self.into, np.eye(H.shape[1] - ndx)
         H = G.transpose(0, 2, 1) @ H @ G
@@ -209,7 +209,7 @@ def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> 
         bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if len(bad):
             raise ValueError(f"{name}: expected finite numbers, got {rows[bad[0]]} in row {bad[0]}")
-    at = ambient.normalized(f, x)
+    states = ambient.normalized(f, x)
     sizes = f.nx, len(f.multiplier_names), f.nu, len(f.parameters)
     keys = theta if timeless else np.column_stack([theta, k])
     if keys.shape[1] == 0 or (keys == keys[:1]).all():
@@ -220,11 +220,11 @@ def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> 
     parts = []
     for rows in groups:
         values = theta[rows[0]]
-        own = f
+        g = f
         if not np.array_equal(values, f.theta):
-            own = f.trying(**dict(zip(f.parameters, map(float, values), strict=True)))
+            g = f.trying(**dict(zip(f.parameters, map(float, values), strict=True)))
         start = int(k[rows[0]])
-        parts.append((rows, own, _solve(own, at[rows], u[rows], start, timeless), x[rows]))
+        parts.append((rows, g, _solve(g, states[rows], u[rows], start, timeless), x[rows]))
     return Solved(parts, sizes, len(x))
 
 

@@ -60,14 +60,14 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
     def call(x: Any, u: Any, theta: Any = None, k: Any = 0) -> Any:
         given = [(x, nx, "state"), (u, nu, "input")]
         given.append((torch.from_numpy(f.theta) if theta is None else theta, np_, "theta"))
-        for got, size, what in given:
-            if not isinstance(got, torch.Tensor) or got.dtype != torch.float64:
-                kind = got.dtype if isinstance(got, torch.Tensor) else type(got).__name__
+        for tensor, size, what in given:
+            if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float64:
+                kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
                 raise TypeError(f"{what}: expected a tensor of torch.float64, got {kind}")
-            if not got.ndim or got.shape[-1] != size:
-                raise ValueError(f"{what}: expected shape (..., {size}), got {tuple(got.shape)}")
-        lead = torch.broadcast_shapes(*(got.shape[:-1] for got, *_ in given))
-        s = torch.cat([got.expand(*lead, size) for got, size, _ in given], dim=-1)
+            if not tensor.ndim or tensor.shape[-1] != size:
+                raise ValueError(f"{what}: expected shape (..., {size}), got {tuple(tensor.shape)}")
+        lead = torch.broadcast_shapes(*(tensor.shape[:-1] for tensor, *_ in given))
+        s = torch.cat([tensor.expand(*lead, size) for tensor, size, _ in given], dim=-1)
         numbers = np.broadcast_to(np.asarray(k, int), tuple(lead)).reshape(-1)
         y = _Step.apply(s.reshape(-1, nx + nu + np_), f, numbers, timeless).reshape(*lead, -1)
         return (y[..., :nx], y[..., nx:]) if multipliers else y[..., :nx]
@@ -144,13 +144,13 @@ class _Pullback(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, ds: Any, dw: Any, *_: Any) -> Any:
         s, w, J = ctx.saved_tensors
-        found = torch.zeros(len(J), J.shape[2], dtype=J.dtype)
+        tangent = torch.zeros(len(J), J.shape[2], dtype=J.dtype)
         if dw is not None:
-            found = found + torch.einsum("nij,ni->nj", J, dw)
+            tangent = tangent + torch.einsum("nij,ni->nj", J, dw)
         if ds is not None:
             H = torch.from_numpy(ctx.solved.hessians(w.detach().numpy()))
-            found = found + torch.einsum("nij,nj->ni", H, ds)
-        return _Last.apply(found, s, w)
+            tangent = tangent + torch.einsum("nij,nj->ni", H, ds)
+        return _Last.apply(tangent, s, w)
 
 
 class _Last(torch.autograd.Function):
@@ -161,14 +161,14 @@ class _Last(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, found: Any, *of: Any) -> Any:
-        ctx.save_for_forward(found)
-        return found.clone()
+    def forward(ctx: Any, value: Any, *of: Any) -> Any:
+        ctx.save_for_forward(value)
+        return value.clone()
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
-        (found,) = ctx.saved_tensors
-        return torch.full_like(found, torch.nan)
+        (value,) = ctx.saved_tensors
+        return torch.full_like(value, torch.nan)
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:

@@ -34,9 +34,9 @@ def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: 
     StepError
         If substeps of 1/1024 of a step do not exist either, or more than four times the steps are needed.
     """
-    begins = f.times(lengths, k0)
+    times = f.times(lengths, k0)
     budget, cuts = max(MORE * len(U), LEAST), 0
-    ts, xs, us, multipliers = [begins[:1]], [x0[None]], [U[:0]], [np.empty((0, len(f.multiplier_names)))]
+    ts, xs, us, multipliers = [times[:1]], [x0[None]], [U[:0]], [np.empty((0, len(f.multiplier_names)))]
 
     def keep(run: Trajectory) -> None:
         ts.append(run.t[1:])
@@ -48,13 +48,13 @@ def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: 
         t, x, u, lam = (np.concatenate(a) for a in (ts, xs, us, multipliers))
         return Trajectory(f, t, x, u, lam, k0=k0).on_its_step()
 
-    def taken(k: int, x: np.ndarray, start: float, size: float) -> np.ndarray:
+    def substep(k: int, x: np.ndarray, start: float, size: float) -> np.ndarray:
         """Return the state after a substep of step k that begins in the state x.
         The substep has the start `start` and the length `size`, as fractions of step k.
         """
         nonlocal cuts
         by_x, by_u = (m[0] for m in f.mechanism.inputs_at(np.array([start + size])))
-        u, h, t = by_x @ whole + by_u @ U[k], size * lengths[k], begins[k] + start * lengths[k]
+        u, h, t = by_x @ whole + by_u @ U[k], size * lengths[k], times[k] + start * lengths[k]
         try:
             run = f.run(x, u[None], k0 + k, np.array([h]), t=np.array([t]))
         except StepError as error:
@@ -64,23 +64,23 @@ def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: 
                 failed = error.saying(text)
                 failed.trajectory = so_far()
                 raise failed from None
-            middle = taken(k, x, start, size / 2)
-            return taken(k, middle, start + size / 2, size / 2)
+            middle = substep(k, x, start, size / 2)
+            return substep(k, middle, start + size / 2, size / 2)
         keep(run)
         return run.x[-1]
 
     k, x = 0, x0
     while k < len(U):
         try:
-            run = f.run(x, U[k:], k0 + k, lengths[k:], t=begins[k:-1])
+            run = f.run(x, U[k:], k0 + k, lengths[k:], t=times[k:-1])
         except StepError as error:
             run = error.trajectory  # type: ignore[assignment]
             if run is None:
                 raise
             keep(run)
             k, whole = k + len(run), run.x[-1]
-            x = taken(k, whole, 0.0, 0.5)
-            x = taken(k, x, 0.5, 0.5)
+            x = substep(k, whole, 0.0, 0.5)
+            x = substep(k, x, 0.5, 0.5)
             cuts, k = cuts + 1, k + 1
         else:
             keep(run)

@@ -133,8 +133,10 @@ class Linearization(StepArrays):
         (..., nm, ns). The ns columns of both are the components of the state error, the `nu` inputs and the
         parameters, in this order.
         """
-        by = columns(states.shape[-2], nu)
-        return Linearization(*(np.ascontiguousarray(m[..., c]) for m in (states, multipliers) for c in by))
+        groups = columns(states.shape[-2], nu)
+        return Linearization(
+            *(np.ascontiguousarray(m[..., c]) for m in (states, multipliers) for c in groups)
+        )
 
     @property
     def matrix(self) -> np.ndarray:
@@ -289,10 +291,10 @@ class MapDerivatives:
         Raises `StepError` if those of a step do not exist.
         """
         steps = Steps.of(steps)
-        found = self.first(steps)
-        if finite(found.A, found.B):
-            return found
-        bad = np.flatnonzero(~(np.isfinite(found.A).all(axis=(1, 2)) & np.isfinite(found.B).all(axis=(1, 2))))
+        lin = self.first(steps)
+        if finite(lin.A, lin.B):
+            return lin
+        bad = np.flatnonzero(~(np.isfinite(lin.A).all(axis=(1, 2)) & np.isfinite(lin.B).all(axis=(1, 2))))
         k = int(steps.k[bad[0]])
         raise StepError(
             f"step {k} cannot be linearized: its derivatives are not finite; the map is not differentiable "
@@ -324,12 +326,12 @@ class MapDerivatives:
         if self.whole is not None:
             return self.whole(steps)
         n, ndx, nm = len(steps), self.map.ndx, steps.multipliers.shape[1]
-        weights, at_once, found = np.eye(ndx + nm), max(1, TENSOR_ROWS // max(n, 1)), []
+        weights, at_once, parts = np.eye(ndx + nm), max(1, TENSOR_ROWS // max(n, 1)), []
         for i in range(0, ndx + nm, at_once):
             some = weights[i : i + at_once]
             w = np.repeat(some, n, axis=0)
-            found.append(self.second(steps.tiled(len(some)), w[:, :ndx].copy(), w[:, ndx:].copy()))
-        each = SecondOrder.joined(found).blocks
+            parts.append(self.second(steps.tiled(len(some)), w[:, :ndx].copy(), w[:, ndx:].copy()))
+        each = SecondOrder.joined(parts).blocks
         whole = {k: m.reshape(ndx + nm, n, *m.shape[1:]).swapaxes(0, 1) for k, m in each.items()}
         states, multipliers = (
             {k: m[:, of] for k, m in whole.items()} for of in (slice(ndx), slice(ndx, None))

@@ -145,8 +145,8 @@ class Driver:
         self.begin(c)
         k, first = 0, CHUNK
         while k < n:
-            k, left = self._advance(c, self._solver.program, k, n, first)
-            if left is not None:
+            k, failure = self._advance(c, self._solver.program, k, n, first)
+            if failure is not None:
                 self._overcome(c, k)
                 k, first = k + 1, AFTER_HARD
         self.check_passed(c, n)
@@ -225,10 +225,10 @@ class Driver:
         return error
 
     def _trajectory(
-        self, arrays: tuple, k0: int, lengths: np.ndarray, begins: np.ndarray | None
+        self, arrays: tuple, k0: int, lengths: np.ndarray, starts: np.ndarray | None
     ) -> Trajectory:
         """Return the trajectory with the states, inputs and multipliers in `arrays`."""
-        t = self._f.times(lengths, k0, begins)
+        t = self._f.times(lengths, k0, starts)
         return Trajectory.stepped(self._f, lengths, *arrays, k0=k0, t=t).on_its_step()
 
     # -- independent steps ------------------------------------------------------------------------
@@ -247,9 +247,9 @@ class Driver:
             x = X[rows]
             args = [x, U[rows], t[rows, None], h[rows, None], f.theta]
             states, impulses, error, *_ = program.map(args, len(x))
-            found = states.reshape(x.shape)
-            after[rows], multipliers[rows] = found, impulses.reshape(len(x), -1)
-            good = (error.ravel() <= f.tolerance) & np.isfinite(found).all(axis=1)  # false for NaN
+            ends = states.reshape(x.shape)
+            after[rows], multipliers[rows] = ends, impulses.reshape(len(x), -1)
+            good = (error.ravel() <= f.tolerance) & np.isfinite(ends).all(axis=1)  # false for NaN
             unsolved[rows] = ~good
 
         def timed(rows: slice) -> None:
@@ -308,14 +308,14 @@ class Driver:
         t, looked_at = self._f.times(h, runs.k0)[:-1], self._solver.fault_of is not None
         known: dict[int, tuple[Driver, Course]] = {}
 
-        def alone(i: int) -> tuple[Driver, Course]:
+        def single(i: int) -> tuple[Driver, Course]:
             if i not in known:
                 f = self._f.trying(**runs.parameters_of(i)) if runs.parameters else self._f
                 known[i] = f.driver, Course(runs.U[i], runs.k0, h, X[i], runs.multipliers[i], t)
             return known[i]
 
         def begins(i: int) -> bool:
-            driver, course = alone(i)
+            driver, course = single(i)
             try:
                 driver.begin(course)
             except StepError as error:
@@ -329,23 +329,23 @@ class Driver:
                 _with_rows(self._f, runs.parameters, rows).driver.check_starts(X[rows, 0], runs.k0)
             except StepError:
                 rows = rows[[begins(int(i)) for i in rows]]
-        tried, at = rows, np.zeros(len(rows), np.int64)
+        all_rows, next_steps = rows, np.zeros(len(rows), np.int64)
         while len(rows):
             f = _with_rows(self._f, runs.parameters, rows)
             given = runs.U, t, h, np.broadcast_to(f.theta, (len(rows), len(f.parameters)))
-            _advanced(many, rows, given, at, f.tolerance, X, runs.multipliers)
-            left: list[tuple[int, int]] = []
-            for j in map(int, np.flatnonzero(at < n)):
-                i, k = int(rows[j]), int(at[j])
-                driver, course = alone(i)
+            _advanced(many, rows, given, next_steps, f.tolerance, X, runs.multipliers)
+            pending: list[tuple[int, int]] = []
+            for j in map(int, np.flatnonzero(next_steps < n)):
+                i, k = int(rows[j]), int(next_steps[j])
+                driver, course = single(i)
                 try:
                     driver.take(course, k)
-                    left += [(i, k + 1)] * (k + 1 < n)
+                    pending += [(i, k + 1)] * (k + 1 < n)
                 except StepError as error:
                     runs.errors[i] = error
-            rows, at = (np.array([p[m] for p in left], np.int64) for m in (0, 1))
-        for i in (i for i in map(int, tried) if looked_at and i not in runs.errors):
-            driver, course = alone(i)
+            rows, next_steps = (np.array([p[m] for p in pending], np.int64) for m in (0, 1))
+        for i in (i for i in map(int, all_rows) if looked_at and i not in runs.errors):
+            driver, course = single(i)
             try:
                 driver.check_passed(course, n)
             except StepError as error:
@@ -368,7 +368,7 @@ def _with_rows(f: KernelMap, parameters: Mapping[str, np.ndarray], rows: np.ndar
     return result
 
 
-def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
+def _advanced(many: ManyProgram, rows, given, next_steps, tolerance, X, multipliers):
     """Continue many rollouts by the compiled program `many`.
     A rollout ends with its last step, or before a step that cannot be solved. The program is called for a
     few steps at a time, so that Ctrl-C can interrupt the work between two calls.
@@ -378,7 +378,7 @@ def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
     n, going = multipliers.shape[1], np.arange(len(rows))
     (*given, theta), piece = given, max(1, LONG // len(rows))
     for end in [*range(piece, n, piece), n]:
-        came = at[going]
-        many.accumulate(rows[going], (*given, theta[going]), came, end, tolerance, X, multipliers)
-        at[going] = came
-        going = going[came >= end]
+        positions = next_steps[going]
+        many.accumulate(rows[going], (*given, theta[going]), positions, end, tolerance, X, multipliers)
+        next_steps[going] = positions
+        going = going[positions >= end]

@@ -70,9 +70,9 @@ class ExplicitMap(KernelMap):
         """
         *after, error = (np.array(m) for m in self.explicit(x, u, t, dt, self.theta))
         if all(np.isfinite(m).all() for m in after):
-            left = float(error.item())
-            text = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) did not converge: error {left:.2g}"
-            raise StepError(text, k, left, "no convergence")
+            residual = float(error.item())
+            text = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) did not converge: error {residual:.2g}"
+            raise StepError(text, k, residual, "no convergence")
         raise StepError(
             f"step {k}: the map returned numbers that are not finite from x = {x}, u = {u}",
             k,
@@ -112,17 +112,17 @@ class ExplicitMap(KernelMap):
 
     @shared
     def _jacobians(self) -> Evaluator:
-        _, by, *outputs = self._expressions
-        return self._evaluator("first", [], lambda: [ca.jacobian(o, ca.vertcat(*by)) for o in outputs])
+        _, variables, *outputs = self._expressions
+        return self._evaluator("first", [], lambda: [ca.jacobian(o, ca.vertcat(*variables)) for o in outputs])
 
     @shared
     def _hessian(self) -> Evaluator:
-        _, by, *outputs = self._expressions
+        _, variables, *outputs = self._expressions
         weights = [ca.SX.sym(name, o.numel()) for name, o in zip(("z", "zeta"), outputs, strict=True)]
         total = sum(ca.dot(w, o) for w, o in zip(weights, outputs, strict=True))
-        return self._evaluator("second", weights, lambda: [ca.hessian(total, ca.vertcat(*by))[0]])
+        return self._evaluator("second", weights, lambda: [ca.hessian(total, ca.vertcat(*variables))[0]])
 
-    def _at(self, steps: Steps) -> list[np.ndarray]:
+    def _arguments(self, steps: Steps) -> list[np.ndarray]:
         return [steps.x0, steps.x1, steps.u, steps.t[:, None], steps.h[:, None], self.theta]
 
     @own
@@ -130,8 +130,8 @@ class ExplicitMap(KernelMap):
         return MapDerivatives(self, self._first, self._second, self.with_times)
 
     def _first(self, steps: Steps) -> Linearization:
-        states, multipliers = self._jacobians(*self._at(steps))
+        states, multipliers = self._jacobians(*self._arguments(steps))
         return Linearization.of(states, multipliers, self.nu)
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return SecondOrder.of(self._hessian(*self._at(steps), Z, zeta)[0], self.ndx, self.nu)
+        return SecondOrder.of(self._hessian(*self._arguments(steps), Z, zeta)[0], self.ndx, self.nu)

@@ -139,8 +139,8 @@ class KernelPrograms:
         if kernel is None:
             return None
         if name not in self._programs:
-            found = self._fed_back(kernel) if feedback else kernel
-            self._programs[name] = self._f.backend.program(lambda: found, name)
+            function = self._fed_back(kernel) if feedback else kernel
+            self._programs[name] = self._f.backend.program(lambda: function, name)
         return self._programs[name]
 
     def many(self) -> ManyProgram | None:
@@ -240,13 +240,16 @@ class KernelMap(OneStepMap):
 
     @property
     def kernel(self) -> Kernel | None:
-        found = self.step_solver.kernel()
-        return None if found is None else Kernel(found, self.tolerance, self.space.difference_expression)
+        function = self.step_solver.kernel()
+        return (
+            None if function is None else Kernel(function, self.tolerance, self.space.difference_expression)
+        )
 
     def with_parameters(self: Self, **values: float) -> Self:
         result = self.trying(**values)
         if self.system is not None:
             self.system.check_components(result.parameters, values)
+            self.system.check_masses(result.parameters, values)
         return result
 
     def trying(self: Self, **values: float) -> Self:
@@ -258,7 +261,9 @@ class KernelMap(OneStepMap):
             **self.parameters,
             **{n: as_value(v, f"parameter {n!r}") for n, v in values.items()},
         }
-        check_array(list(result.parameters.values()), (len(self.parameters),), "parameters", list(values))
+        check_array(
+            list(result.parameters.values()), (len(self.parameters),), "parameters", list(self.parameters)
+        )
         if self.system is not None:
             self.system.check_bodies(result.parameters, values)
         return result

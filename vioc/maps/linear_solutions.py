@@ -50,7 +50,7 @@ class Implicit:
         Symbols of a map.
     values : callable
         Returns the solution w (n,) in these symbols; every call returns the same CasADi nodes.
-    begun : callable
+    has_values : callable
         Returns whether `values` was called; before that no expression contains the solution.
     equations : callable
         Returns the equations; called when they are needed.
@@ -61,11 +61,11 @@ class Implicit:
         x: ca.SX,
         parameters: ca.SX,
         values: Callable[[], ca.SX],
-        begun: Callable[[], bool],
+        has_values: Callable[[], bool],
         equations: Callable[[], Equations],
     ):
         self.x, self.parameters = x, parameters
-        self._values, self._begun, self._equations = values, begun, equations
+        self._values, self._has_values, self._equations = values, has_values, equations
 
     @cached_property
     def values(self) -> ca.SX:
@@ -94,7 +94,7 @@ class Implicit:
                 ca.vertcat(e.x, more(e.parameters)), entries(e.parameters, rest), e.w, e.G, e.solve
             )
 
-        return Implicit(x, parameters, lambda: self.values, self._begun, equations)
+        return Implicit(x, parameters, lambda: self.values, self._has_values, equations)
 
     def values_at(self, x: ca.SX, parameters: ca.SX) -> ca.SX:
         """Return the quantities w (n,), such as velocities, for a given state x and `parameters`.
@@ -117,7 +117,7 @@ class Implicit:
         Return the new expression, or None if the expression does not contain the solution. Unless `short` is
         True, the result is also None if the solution has at most `SHORT` operations.
         """
-        if not (self._begun() and (short or self._long)):
+        if not (self._has_values() and (short or self._long)):
             return None
         pairs = zip(self.values.nonzeros(), self.w.nonzeros(), strict=True)
         done = {v.element_hash(): w for v, w in pairs if v.n_dep()}
@@ -178,6 +178,6 @@ class Implicit:
         return self._derivatives(self.x, self.parameters, self.w, weights)[2]
 
 
-def entries(column: ca.SX, at: list[int]) -> ca.SX:
-    """Return a CasADi column vector of those entries of `column` that have the indices `at`."""
-    return ca.vertcat(ca.SX(0, 1), *(column[i] for i in at))
+def entries(column: ca.SX, indices: list[int]) -> ca.SX:
+    """Return a CasADi column vector of those entries of `column` that have the given `indices`."""
+    return ca.vertcat(ca.SX(0, 1), *(column[i] for i in indices))

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from vioc.maps.protocol import OneStepMap
 
 
-def added(x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
-    """Return the state x + by after a displacement `by`, for a mechanism without constraints.
+def added(x: np.ndarray, displacement: np.ndarray, fixed: Any = ()) -> np.ndarray:
+    """Return the state x + displacement, for a mechanism without constraints.
     It is the default of `Mechanism.moved`.
     """
-    return x + by
+    return x + displacement
 
 
 def exact(dt: float) -> float:

@@ -50,7 +50,7 @@ def rotation_vector(R: ca.SX) -> ca.SX:
         ca.vertcat(z, sums[1], sums[0], 1 - d[0] - d[1] + d[2]),
     )
     about_y_or_z = ca.if_else(d[1] > d[2], columns[2], columns[3])
-    turned = ca.if_else(ca.logic_and(d[0] > d[1], d[0] > d[2]), columns[1], about_y_or_z)
-    c = ca.if_else(d[0] + d[1] + d[2] > -0.5, columns[0], turned)
+    column = ca.if_else(ca.logic_and(d[0] > d[1], d[0] > d[2]), columns[1], about_y_or_z)
+    c = ca.if_else(d[0] + d[1] + d[2] > -0.5, columns[0], column)
     q = c * (ca.if_else(c[0] < 0, -1, 1) / ca.norm_2(c))
     return log_over_vector(q[0], ca.sumsqr(q[1:])) * q[1:]

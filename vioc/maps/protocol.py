@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_floats, check_array, few
+from vioc.checks import as_floats, check_array, check_last, few
 from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
 from vioc.errors import StepError, trying
@@ -176,10 +176,10 @@ class OneStepMap(ABC):
 
         `x` may also be the report of an equilibrium or a regulator about one.
         """
-        theirs = getattr(getattr(x, "map", self), "state_names", self.state_names)
-        if theirs != self.state_names:
+        names = getattr(getattr(x, "map", self), "state_names", self.state_names)
+        if names != self.state_names:
             raise ValueError(
-                f"{what}: it is of a map with the states {few(theirs)}, not {few(self.state_names)}"
+                f"{what}: it is of a map with the states {few(names)}, not {few(self.state_names)}"
             )
         x = check_array(state_of(x, what), (self.nx,), what, self.state_names)
         self.space.check(x, what)
@@ -216,11 +216,11 @@ class OneStepMap(ABC):
 
         Angles in `wrap` are taken the short way round.
         """
-        return self.space.difference(x0, x1)
+        return self.space.difference(check_last(x0, self.nx, "x0"), check_last(x1, self.nx, "x1"))
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
         """Return the state whose error relative to the state `x` is `dx`; in a vector space it is x + dx."""
-        return self.space.retract(x, dx)
+        return self.space.retract(check_last(x, self.nx, "x"), check_last(dx, self.ndx, "dx"))
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -286,25 +286,25 @@ class OneStepMap(ABC):
             with trying():
                 return take(x0, U, k0, self.lengths(dt, len(U)))
         try:
-            found = take(x0, U, k0, self.lengths(dt, len(U)))
+            trajectory = take(x0, U, k0, self.lengths(dt, len(U)))
         except StepError as error:
             if error.trajectory is not None and error.cause != "indefinite M":
                 self._check_account(error.trajectory, error)
             raise
-        self._check_account(found)
-        warn_cut(found, len(U))
-        self.mechanism.review(found)
-        return found
+        self._check_account(trajectory)
+        warn_cut(trajectory, len(U))
+        self.mechanism.review(trajectory)
+        return trajectory
 
     def _check_account(self, run: Trajectory, error: StepError | None = None) -> None:
         """Raise `StepError` with the cause ``"diverged"`` if the energy of a trajectory has diverged.
 
         It is raised in place of the `error` at the run's end.
         """
-        found = self.mechanism.diverged(run, error is not None) if len(run) > 1 else None
-        if found is None:
+        divergence = self.mechanism.diverged(run, error is not None) if len(run) > 1 else None
+        if divergence is None:
             return
-        k, why = found
+        k, why = divergence
         more = "" if error is None else f" Later: {error}"
         text = f"the rollout diverged at t = {run.t[k]:.6g} s: {why}.{more}"
         raise StepError(text, run.k0 + k, np.inf, "diverged", run.part(0, k)) from error
@@ -358,18 +358,18 @@ class OneStepMap(ABC):
         each = np.ndim(U) == 3
         if X0.ndim != 2 or X0.shape[1] != self.nx:
             raise ValueError(f"initial states: expected shape (M, {self.nx}), got {X0.shape}")
-        own, count = of_each(self, parameters or {}, len(X0), len(U) if each else None)
+        parameter_values, count = of_each(self, parameters or {}, len(X0), len(U) if each else None)
         n = len(inputs_of(self, U[0] if each else U, steps, X0[0]))
         x, u = np.empty((count, n + 1, self.nx)), np.empty((count, n, self.nu))
         multipliers = np.empty((count, n, len(self.multiplier_names)))
-        alike = np.shape(U)[1:] == ((n, self.nu) if each else (self.nu,)) or not (self.nu or each)
-        if alike and np.isfinite(X0).all() and (not each or np.isfinite(U).all()):
+        same_shape = np.shape(U)[1:] == ((n, self.nu) if each else (self.nu,)) or not (self.nu or each)
+        if same_shape and np.isfinite(X0).all() and (not each or np.isfinite(U).all()):
             x[:, 0], u[:] = X0, U if each else inputs_of(self, U, steps, X0[0])
         else:
             for i in range(count):
                 inputs = U[min(i, len(U) - 1)] if each else U
                 x[i, 0], u[i] = start_of(self, X0[min(i, len(X0) - 1)], inputs, steps)
-        runs = Runs(x, u, multipliers, k0, self.lengths(dt, n), own)
+        runs = Runs(x, u, multipliers, k0, self.lengths(dt, n), parameter_values)
         if count > 1 and self._run_many(runs, workers):
             run = Trajectory(self, self.times(runs.lengths, k0), x[0], u[0], multipliers[0])
             runs.map, runs.t = run.on_its_step().map, run.t
@@ -382,7 +382,7 @@ class OneStepMap(ABC):
             x[i] = multipliers[i] = np.nan
         if errors and raise_on_failure:
             raise errors[min(errors)]
-        return Batch(runs.map or self, runs.t, x, u, multipliers, errors, k0, own)
+        return Batch(runs.map or self, runs.t, x, u, multipliers, errors, k0, parameter_values)
 
     def _run_many(self, runs: Runs, threads: int | None) -> bool:
         """Compute many rollouts in parallel; return False if this map has no compiled program for this."""
@@ -518,10 +518,10 @@ class OneStepMap(ABC):
     def depends_on_time(self) -> bool | None:
         """Flag, True if a step depends on time; None if it is unknown.
         It is unknown if the map has neither a `residual` nor an `explicit` formula of its steps."""
-        for function, at in ((self.residual, 4), (self.explicit, 2)):
+        for function, index in ((self.residual, 4), (self.explicit, 2)):
             if function is not None:
                 args = function.sx_in() if function.is_a("SXFunction") else function.mx_in()
-                return bool(ca.depends_on(ca.vertcat(*map(ca.vec, function.call(args))), args[at]))
+                return bool(ca.depends_on(ca.vertcat(*map(ca.vec, function.call(args))), args[index]))
         return None
 
     @own
@@ -535,8 +535,8 @@ class OneStepMap(ABC):
 
     def identity(self) -> dict[str, Any]:
         """Return a dict of plain data that identifies this map in files of trajectories."""
-        own = {key: _plain(getattr(self, name)) for key, name in self._identified_by}
-        return {"map": type(self).__name__, "dt": self.dt, **own.pop("", {}), **own}
+        data = {key: _plain(getattr(self, name)) for key, name in self._identified_by}
+        return {"map": type(self).__name__, "dt": self.dt, **data.pop("", {}), **data}
 
     @abstractmethod
     def with_parameters(self, **values: float) -> OneStepMap:
@@ -563,8 +563,8 @@ class OneStepMap(ABC):
         All n steps have the same input, except that inputs of kinematic variables change linearly.
         """
         # imported by name at the first call: maps made of others are above this layer
-        made: OneStepMap = importlib.import_module("vioc.maps.made.substeps").substeps(self, n)
-        return made
+        result: OneStepMap = importlib.import_module("vioc.maps.made.substeps").substeps(self, n)
+        return result
 
     def with_dt(self, dt: float) -> OneStepMap:
         """Return the map with another default step length, s, without recompilation.

@@ -67,9 +67,9 @@ class Quantities:
         See `OneStepMap.quantity`.
         """
         for table in reversed(self._tables):
-            found = table.find(name)
-            if found is not None:
-                return found
+            expression = table.find(name)
+            if expression is not None:
+                return expression
         for (prefix, names), symbol in zip(self._groups, self._map.symbols, strict=False):
             if name.startswith(prefix) and name[len(prefix) :] in names:
                 return symbol[names.index(name[len(prefix) :])]
@@ -77,13 +77,13 @@ class Quantities:
 
     def names(self) -> tuple[str, ...]:
         """Return the full names of all quantities."""
-        own = (prefix + n for prefix, names in self._groups for n in names)
-        return tuple(dict.fromkeys((*own, *(n for table in self._tables for n in table.names()))))
+        variables = (prefix + n for prefix, names in self._groups for n in names)
+        return tuple(dict.fromkeys((*variables, *(n for table in self._tables for n in table.names()))))
 
     def unit(self, name: str) -> str:
         """Return the SI unit of a quantity, "" if unknown."""
-        told = (table.unit(name) for table in reversed(self._tables))
-        return next((unit for unit in told if unit is not None), "")
+        units = (table.unit(name) for table in reversed(self._tables))
+        return next((unit for unit in units if unit is not None), "")
 
     def rotation(self, frame: str) -> ca.SX | None:
         """Return the rotation matrix (3, 3) of a frame as an expression in the map's symbols.
@@ -92,8 +92,8 @@ class Quantities:
         It maps the frame's axes to the world's. Its logarithm has the names ``FRAME:rx``, ry and rz
         (`vioc.maps.orientation`).
         """
-        told = (table.rotation(frame) for table in reversed(self._tables))
-        return next((R for R in told if R is not None), None)
+        rotations = (table.rotation(frame) for table in reversed(self._tables))
+        return next((R for R in rotations if R is not None), None)
 
     def along(self, run: Trajectory, name: str) -> np.ndarray:
         """Return the values of a quantity, given by its name, along a trajectory of the map.

@@ -92,8 +92,10 @@ def relaxed_step(
         return begin(steps.x0, steps.u, steps.x1, *when, values, np.array([smoothing]))[0][..., 0]
 
     def step(values: np.ndarray, smoothing: float) -> RelaxedStep:
-        begun, own = partial(start, values), tuple(contacts)
+        first_guess, contact_names = partial(start, values), tuple(contacts)
         titles, upper = tuple(n for n, *_ in rows), np.full(len(lower), np.inf)
-        return RelaxedStep(function, titles, names, lower, upper, known, begun, smoothing, own, *units)
+        return RelaxedStep(
+            function, titles, names, lower, upper, known, first_guess, smoothing, contact_names, *units
+        )
 
     return step

@@ -79,9 +79,10 @@ class Case:
         off = np.abs(got - expected)
         if not off.max() <= bound:
             worst = np.argmax(np.nan_to_num(off, nan=np.inf))
-            at = tuple(int(i) for i in np.unravel_index(worst, off.shape))
+            index = tuple(int(i) for i in np.unravel_index(worst, off.shape))
             raise AssertionError(
-                f"{what}: at {at} got {got[at]:.12g}, expected {expected[at]:.12g} within {bound:.1e}"
+                f"{what}: at {index} got {got[index]:.12g}, expected {expected[index]:.12g} "
+                f"within {bound:.1e}"
             )
 
     def vary(self, s: np.ndarray) -> np.ndarray:
@@ -165,10 +166,10 @@ def errors_of_states(case: Case) -> None:
     case.same(f.difference(case.x, case.x), 0 * e, "difference(x, x)", rounding)
     many = f.difference(np.stack([case.x, there]), np.stack([there, there]))
     case.same(many, np.stack([e, 0 * e]), "difference of rows", rounding)
-    found = np.array(ca.DM(f.space.difference_expression(ca.DM(case.x), ca.DM(there)))).ravel()
-    case.same(found, e, "difference_expression(x, retract(x, e))", rounding + 10 * np.abs(e).max() ** 3)
-    found = np.array(ca.DM(f.space.retract_expression(ca.DM(case.x), ca.DM(e)))).ravel()
-    case.same(f.difference(there, found), 0 * e, "retract_expression", rounding + 10 * np.abs(e).max() ** 3)
+    result = np.array(ca.DM(f.space.difference_expression(ca.DM(case.x), ca.DM(there)))).ravel()
+    case.same(result, e, "difference_expression(x, retract(x, e))", rounding + 10 * np.abs(e).max() ** 3)
+    result = np.array(ca.DM(f.space.retract_expression(ca.DM(case.x), ca.DM(e)))).ravel()
+    case.same(f.difference(there, result), 0 * e, "retract_expression", rounding + 10 * np.abs(e).max() ** 3)
 
 
 def starts(case: Case) -> None:
@@ -221,9 +222,9 @@ def unequal_steps(case: Case) -> None:
     f, k = case.f, case.k
     run = f.rollout(case.x, case.inputs, k0=k, dt=case.lengths, warn=False)
     case.same(run.step_lengths, case.lengths, "step_lengths", 100 * EPS * (k + 5) * f.dt)
-    found = f.linearize_trajectory(run)
+    lin = f.linearize_trajectory(run)
     points = f.derivatives.linearize(f.steps_at(run.x[:-1], run.u, k0=k, dt=case.lengths))
-    _same_blocks(case, points, found, "derivatives of points and along a run, steps of several lengths")
+    _same_blocks(case, points, lin, "derivatives of points and along a run, steps of several lengths")
     first = f.rollout(case.x, case.inputs[:1], k0=k, dt=case.lengths[:1], warn=False)
     case.same(first.x[1], run.x[1], "the first of steps of several lengths")
     _same_steps(case, f.steps_at(run.x[:-1], run.u, k, case.lengths), Steps.along(run))
@@ -278,10 +279,10 @@ def first_derivatives(case: Case) -> None:
     lin = case.f.linearize(case.x, case.u, case.k)
     _shaped(case, lin, "linearize")
     _finite(lin, "linearize")
-    found = lin.matrix
+    slopes = lin.matrix
     for i, direction in enumerate(np.eye(case.size)):
         expected, bound = _slope(case.vary, direction, case)
-        case.same(found[:, i], expected, f"derivative by entry {i} of (error, input, parameters)", bound)
+        case.same(slopes[:, i], expected, f"derivative by entry {i} of (error, input, parameters)", bound)
 
 
 def second_derivatives(case: Case) -> None:
@@ -382,9 +383,9 @@ def tensors(case: Case) -> None:
     states, multipliers = f.derivatives.tensor(run)
     for name, block in many.blocks.items():
         a, b = states.blocks[name], multipliers.blocks[name]
-        summed = np.einsum("ni,ni...->n...", Z, a) + np.einsum("ni,ni...->n...", zeta, b)
+        sums = np.einsum("ni,ni...->n...", Z, a) + np.einsum("ni,ni...->n...", zeta, b)
         size = 1 + sum(np.abs(m).max(initial=0.0) * m.shape[1] for m in (a, b))
-        case.same(block, summed, f"{name} of second_order_trajectory and of tensors", 1e-11 * size)
+        case.same(block, sums, f"{name} of second_order_trajectory and of tensors", 1e-11 * size)
     point = f.derivatives.tensor(f.steps_at(run.x[1:2], run.u[1:2], case.k + 1))
     for got, expected in zip(point, (states, multipliers), strict=True):
         _same_blocks(case, got, expected.rows([1]), "tensor at a point and along a trajectory")
@@ -404,8 +405,8 @@ def along_trajectories(case: Case) -> None:
     for i in range(n):
         x, u, k = run.x[i], run.u[i], case.k + i
         _same_blocks(case, f.linearize(x, u, k), lin.rows(i), f"linearize at step {k}")
-        at = f.second_order(x, u, Z[i], k, zeta=zeta[i])
-        _same_blocks(case, at, H.rows(i), f"second_order at step {k}")
+        single = f.second_order(x, u, Z[i], k, zeta=zeta[i])
+        _same_blocks(case, single, H.rows(i), f"second_order at step {k}")
     points = f.derivatives.linearize(f.steps_at(run.x[:-1], run.u, k0=case.k))
     _same_blocks(case, points, lin, "linearize of points")
 
@@ -414,17 +415,17 @@ def equations(case: Case) -> None:
     """Check that steps of the map agree with the CasADi functions that define these steps.
     The functions are the residual, the explicit formula and the solver of a step, as far as they exist."""
     f, run = case.f, case.run
-    t, at = case.k * f.dt, (run.x[0], run.u[0])
+    t, start = case.k * f.dt, (run.x[0], run.u[0])
     if f.residual is not None:
         args = f.residual.mx_in()
         slopes = ca.Function("J", args, [ca.jacobian(f.residual(*args), ca.vertcat(args[2], args[3]))])
-        point = (*at, run.x[1], run.multipliers[0], t, f.dt, f.theta)
+        point = (*start, run.x[1], run.multipliers[0], t, f.dt, f.theta)
         size = np.abs(np.array(slopes(*point))).sum(axis=1).max(initial=0.0)
         off = np.array(f.residual(*point)).ravel()
         reach = 1 + max(np.abs(run.x[1]).max(), np.abs(run.multipliers[0]).max(initial=0.0))
         case.same(off, 0 * off, "residual of a step", case.solved * size * reach)
     if f.explicit is not None:
-        x_next, multipliers, _ = f.explicit(*at, t, f.dt, f.theta)
+        x_next, multipliers, _ = f.explicit(*start, t, f.dt, f.theta)
         case.same(np.array(x_next).ravel(), run.x[1], "explicit")
         case.same(np.array(multipliers).ravel(), run.multipliers[0], "multipliers of explicit")
     if f.kernel is not None:

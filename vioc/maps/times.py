@@ -87,8 +87,8 @@ class StepTimes:
         """
         args, e, y, _ = self._equations
         zeros = [type(e).zeros(v.numel()) for v in (e, y)]
-        found = [ca.densify(o) for o in ca.substitute(outputs, [e, y], zeros)]
-        function = ca.Function(name, [*args, *more], found)
+        expressions = [ca.densify(o) for o in ca.substitute(outputs, [e, y], zeros)]
+        function = ca.Function(name, [*args, *more], expressions)
         return Evaluator(self.f.backend.prepare(function))
 
     @cached_property
@@ -103,7 +103,7 @@ class StepTimes:
         )
 
     @cached_property
-    def _curved(self) -> Evaluator:
+    def _curvature(self) -> Evaluator:
         """Evaluator of second derivatives of the residual r of a step's equations.
         It returns those of the weighted sum w . r that involve the step length or the start time, as the two
         columns (w . r)'' [0; 1; y_s] for dt and for t. Their rows are (e, u, parameters, dt, t, y), where e
@@ -112,18 +112,18 @@ class StepTimes:
         """
         args, e, y, r = self._equations
         kind, (_, u, _, _, t, dt, theta) = type(e), args
-        w, moved = kind.sym("w", r.numel()), kind.sym("y_s", y.numel(), TIMES)
-        by = ca.vertcat(e, u, theta, dt, t, y)
-        n = by.numel() - y.numel() - TIMES
-        along = ca.vertcat(kind.zeros(n, TIMES), kind.eye(TIMES), moved)
-        columns = ca.jtimes(ca.gradient(ca.dot(w, r), by), by, along)
-        return self._evaluator("times_second", [w, moved], [columns])
+        w, y_s = kind.sym("w", r.numel()), kind.sym("y_s", y.numel(), TIMES)
+        variables = ca.vertcat(e, u, theta, dt, t, y)
+        n = variables.numel() - y.numel() - TIMES
+        along = ca.vertcat(kind.zeros(n, TIMES), kind.eye(TIMES), y_s)
+        columns = ca.jtimes(ca.gradient(ca.dot(w, r), variables), variables, along)
+        return self._evaluator("times_second", [w, y_s], [columns])
 
-    def _at(self, steps: Steps, theta: np.ndarray) -> list[np.ndarray]:
+    def _arguments(self, steps: Steps, theta: np.ndarray) -> list[np.ndarray]:
         arrays = steps.x0, steps.u, steps.x1, steps.multipliers, steps.t[:, None], steps.h[:, None]
         return [*arrays, theta]
 
-    def _solved(self, r_y: np.ndarray, columns: np.ndarray, transposed: bool = False) -> np.ndarray:
+    def _solution(self, r_y: np.ndarray, columns: np.ndarray, transposed: bool = False) -> np.ndarray:
         """Return -r_y^-1, or with `transposed` its transpose, times `columns`, per step.
         The matrix r_y is the Jacobian of a step's residual with respect to the step's results. If the states
         form a manifold, there are more equations than results, and a QR factorization solves them.
@@ -152,10 +152,10 @@ class StepTimes:
         """Return a linearization of steps, extended by columns for two times.
         The columns are the derivatives with respect to the step length and the start time of each step.
         """
-        r_y, r_s = self._slopes(*self._at(steps, theta))
-        by = self._solved(r_y, r_s)
+        r_y, r_s = self._slopes(*self._arguments(steps, theta))
+        slopes = self._solution(r_y, r_s)
         ndx = self.f.ndx
-        P, E = (np.concatenate(m, axis=2) for m in ((lin.P, by[:, :ndx]), (lin.E, by[:, ndx:])))
+        P, E = (np.concatenate(m, axis=2) for m in ((lin.P, slopes[:, :ndx]), (lin.E, slopes[:, ndx:])))
         return Linearization(lin.A, lin.B, P, lin.C, lin.D, E)
 
     def second(
@@ -172,17 +172,17 @@ class StepTimes:
         derivatives without times. All are those of weighted sums of the results of each step, with the
         weights Z of the next states and `zeta` of the multipliers.
         """
-        args = self._at(steps, theta)
+        args = self._arguments(steps, theta)
         r_y, r_s = self._slopes(*args)
         weights = np.concatenate([Z, zeta], axis=1)[:, :, None]
-        w, moved = self._solved(r_y, weights, transposed=True)[..., 0], self._solved(r_y, r_s)
-        columns = self._curved(*args, w, np.swapaxes(moved, 1, 2).reshape(len(moved), -1))[0]
-        n = columns.shape[1] - moved.shape[1]
-        y_s = np.concatenate([lin.matrix, moved], axis=2)
-        found = columns[:, :n] + np.swapaxes(y_s, 1, 2) @ columns[:, n:]
-        whole = np.empty((len(found), n, n))
+        w, slopes = self._solution(r_y, weights, transposed=True)[..., 0], self._solution(r_y, r_s)
+        columns = self._curvature(*args, w, np.swapaxes(slopes, 1, 2).reshape(len(slopes), -1))[0]
+        n = columns.shape[1] - slopes.shape[1]
+        y_s = np.concatenate([lin.matrix, slopes], axis=2)
+        block = columns[:, :n] + np.swapaxes(y_s, 1, 2) @ columns[:, n:]
+        whole = np.empty((len(block), n, n))
         cut = n - TIMES
         whole[:, :cut, :cut] = H.matrix
-        whole[:, :, cut:] = found
-        whole[:, cut:, :cut] = np.swapaxes(found[:, :cut], 1, 2)
+        whole[:, :, cut:] = block
+        whole[:, cut:, :cut] = np.swapaxes(block[:, :cut], 1, 2)
         return SecondOrder.of(whole, self.f.ndx, self.f.nu)

@@ -91,8 +91,10 @@ def twin(f: Map) -> Map:
     _ = whole.built
     result = object.__new__(kind)
     result.__dict__.update(whole.__dict__)
-    if (made := whole.__dict__.get("_as_mechanism")) is not None:  # a method of the map's, then of the twin's
-        result.__dict__["_as_mechanism"] = made.__func__.__get__(result)
+    if (
+        method := whole.__dict__.get("_as_mechanism")
+    ) is not None:  # a method of the map's, then of the twin's
+        result.__dict__["_as_mechanism"] = method.__func__.__get__(result)
     for name in _own_names(kind):
         result.__dict__.pop(name, None)
     return result

@@ -31,20 +31,21 @@ def of_each(
     if not isinstance(parameters, Mapping):
         raise ModelError(f"parameters: expected a dict by name, got {parameters!r}")
     f.with_parameters(**{n: f.parameters.get(n, 0.0) for n in parameters})  # raises for an unknown name
-    own = {}
+    arrays = {}
     for name, values in parameters.items():
         values = np.atleast_1d(as_floats(values, f"parameters {name!r}"))
-        own[name] = check_array(values, values.shape[:1], f"parameters {name!r}")
+        arrays[name] = check_array(values, values.shape[:1], f"parameters {name!r}")
     if f.system is not None:
-        f.system.check_bodies({**f.parameters, **own}, own)
-        f.system.check_components({**f.parameters, **own}, own)
+        f.system.check_bodies({**f.parameters, **arrays}, arrays)
+        f.system.check_components({**f.parameters, **arrays}, arrays)
+        f.system.check_masses({**f.parameters, **arrays}, arrays)
     counts = {"initial states": starts} | ({} if inputs is None else {"sequences of inputs": inputs})
-    counts |= {f"values of parameters {name!r}": len(values) for name, values in own.items()}
+    counts |= {f"values of parameters {name!r}": len(values) for name, values in arrays.items()}
     count = max(counts.values())
     if any(n not in (1, count) for n in counts.values()):
         got = " and ".join(f"{n} {what}" for what, n in counts.items() if n != 1)
         raise ValueError(f"expected as many of each, or one for all, got {got}")
-    return {name: np.broadcast_to(values, (count,)) for name, values in own.items()}, count
+    return {name: np.broadcast_to(values, (count,)) for name, values in arrays.items()}, count
 
 
 @dataclass
@@ -168,8 +169,8 @@ class Batch:
 
     def _trajectory(self, i: int) -> Trajectory:
         arrays = self.t, self.x[i], self.u[i], self.multipliers[i]
-        own = {name: float(values[i]) for name, values in self.parameters.items()}
-        f = self.map.trying(**own) if own else self.map
+        parameters = {name: float(values[i]) for name, values in self.parameters.items()}
+        f = self.map.trying(**parameters) if parameters else self.map
         return Trajectory(f, *arrays, k0=self.k0)
 
     def __repr__(self) -> str:

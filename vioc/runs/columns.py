@@ -50,15 +50,15 @@ def quantities_html(run: Any, title: str) -> str:
 
     It has their first, last, smallest and largest values.
     """
-    f, shown = run.map, (*run.map.state_names, *(f"u.{n}" for n in run.map.input_names))
+    f, names = run.map, (*run.map.state_names, *(f"u.{n}" for n in run.map.input_names))
     columns: list[tuple[str, ...]] = []
-    for name in shown[:SHOWN]:
+    for name in names[:SHOWN]:
         values, unit = run[name], f.unit(name)
         ends = (values[0], values[-1], values.min(), values.max()) if len(values) else ()
         columns.append((f"{name} [{unit}]" if unit else name, *(f"{v:.4g}" for v in ends)))
     rows = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in columns)
     heads = "".join(f"<th>{h}</th>" for h in ("", "first", "last", "least", "most"))
-    more = f"<p>and {len(shown) - SHOWN} more</p>" if len(shown) > SHOWN else ""
+    more = f"<p>and {len(names) - SHOWN} more</p>" if len(names) > SHOWN else ""
     return f"<p>{escape(title)}</p><table><tr>{heads}</tr>{rows}</table>{more}"
 
 
@@ -74,7 +74,7 @@ def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
     """
     names = known_columns(table, f)
     check_units(table, f, names)
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     groups = (
         ("x", "", f.state_names),
         ("u", "u.", f.input_names),
@@ -89,19 +89,19 @@ def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
     rows = table.rows
     if rows < 2:
         raise FileFormatError(f"{table.source}: expected two rows or more, got {rows}")
-    found["t"] = table.numbers(TIME)
-    if not (np.diff(found["t"]) > 0).all():
+    arrays["t"] = table.numbers(TIME)
+    if not (np.diff(arrays["t"]) > 0).all():
         raise FileFormatError(f"{table.source}: times t should be rising numbers")
     for key, prefix, group in groups:
         n = rows if key == "x" else rows - 1
-        found[key] = np.zeros((n, len(group)))
+        arrays[key] = np.zeros((n, len(group)))
         for i, name in enumerate(group):
-            found[key][:, i] = table.numbers(names[prefix + name])[:n]
-        bad = np.argwhere(~np.isfinite(found[key]))
+            arrays[key][:, i] = table.numbers(names[prefix + name])[:n]
+        bad = np.argwhere(~np.isfinite(arrays[key]))
         if len(bad):
             row, column = bad[0]
             raise FileFormatError(
-                f"{table.source}: {prefix}{group[column]} has no number at t = {found['t'][row]:g} s"
+                f"{table.source}: {prefix}{group[column]} has no number at t = {arrays['t'][row]:g} s"
             )
     if STEP in table and len(missing := np.flatnonzero(np.diff(table.numbers(STEP)) != 1)):
         k = table.numbers(STEP)[missing[0] : missing[0] + 2]
@@ -109,18 +109,18 @@ def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
             f"{table.source}: {STEP}: {k[0]:g} is followed by {k[1]:g}; rows are missing, or not in order. "
             f"Leave out the column {STEP} of what is no run of single steps"
         )
-    first = table.numbers(STEP)[0] if STEP in table else found["t"][0] / f.dt
+    first = table.numbers(STEP)[0] if STEP in table else arrays["t"][0] / f.dt
     if abs(first - round(first)) > 1e-6:
         raise FileFormatError(
-            f"{table.source}: begins at t = {found['t'][0]:g} s, between two steps of {f.dt:g} s; give "
+            f"{table.source}: begins at t = {arrays['t'][0]:g} s, between two steps of {f.dt:g} s; give "
             "a column k with the numbers of the steps, or times that begin elsewhere"
         )
-    found["k0"] = round(float(first))
+    arrays["k0"] = round(float(first))
     if BEFORE in table:
-        found["before"] = before = float(table.numbers(BEFORE)[0])
+        arrays["before"] = before = float(table.numbers(BEFORE)[0])
         if not 0 < before < np.inf:
             raise FileFormatError(f"{table.source}: {BEFORE!r} should be a length > 0, s, got {before:g}")
-    return found
+    return arrays
 
 
 def known_columns(table: Table, f: Any) -> dict[str, str]:
@@ -129,7 +129,7 @@ def known_columns(table: Table, f: Any) -> dict[str, str]:
 
     Raises FileFormatError for unknown ones.
     """
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for column in table:
         if column in OWN:
             continue
@@ -141,18 +141,18 @@ def known_columns(table: Table, f: Any) -> dict[str, str]:
                 f"{error}{end} Columns that are none of the map's: leave them out by table.only(...), or "
                 "rename them by table.renamed(...)"
             ) from None
-        if full in found:
-            raise FileFormatError(f"{table.source}: {found[full]!r} and {column!r} are the same quantity")
-        found[full] = column
-    return found
+        if full in columns:
+            raise FileFormatError(f"{table.source}: {columns[full]!r} and {column!r} are the same quantity")
+        columns[full] = column
+    return columns
 
 
 def check_units(table: Table, f: Any, names: Mapping[str, str]) -> None:
     """Raise FileFormatError if a column's unit differs from the unit in the map (SI)."""
-    own = {n: (n, "s") for n in (TIME, BEFORE)} | {
+    map_units = {n: (n, "s") for n in (TIME, BEFORE)} | {
         full: (column, f.unit(full)) for full, column in names.items()
     }
-    for column, wanted in own.values():
+    for column, wanted in map_units.values():
         got = table.units.get(column, "")
         if got and wanted and _plain(got) != _plain(wanted):
             raise FileFormatError(

@@ -127,8 +127,8 @@ def _check_header(path: Path, header: dict[str, Any]) -> None:
     for key, kind in (("k0", int), ("parameters", dict), ("identity", dict)):
         if not isinstance(header.get(key), kind):
             raise FileFormatError(f"{path}: the header lacks {key}")
-    own = [(name, header[name]) for name in ("k0", "before") if header.get(name) is not None]
-    for name, value in (*own, *header["parameters"].items()):
+    numbers = [(name, header[name]) for name in ("k0", "before") if header.get(name) is not None]
+    for name, value in (*numbers, *header["parameters"].items()):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
             raise FileFormatError(f"{path}: the header's {name} should be a finite number, got {value!r:.80}")
 
@@ -180,20 +180,28 @@ def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np
             )
         order = [stored.index(n) for n in names]
         data[key] = np.ascontiguousarray(data[key][:, order])
-    ours, theirs = json.loads(json.dumps(map.identity())), header["identity"]
-    differ = [k for k in dict.fromkeys((*ours, *theirs)) if not _same(k, ours.get(k), theirs.get(k))]
+    identity, saved_identity = json.loads(json.dumps(map.identity())), header["identity"]
+    differ = [
+        k
+        for k in dict.fromkeys((*identity, *saved_identity))
+        if not _same(k, identity.get(k), saved_identity.get(k))
+    ]
     if differ:
-        again = f"; load it with map.with_dt({theirs['dt']!r})" if differ == ["dt"] and "dt" in theirs else ""
+        advice = (
+            f"; load it with map.with_dt({saved_identity['dt']!r})"
+            if differ == ["dt"] and "dt" in saved_identity
+            else ""
+        )
         raise FileFormatError(
-            f"{path}: saved from another map: {', '.join(differ)} differ from those of {map!r}{again}"
+            f"{path}: saved from another map: {', '.join(differ)} differ from those of {map!r}{advice}"
         )
     return data, header
 
 
-def _same(key: str, ours: Any, theirs: Any) -> bool:
+def _same(key: str, value: Any, saved_value: Any) -> bool:
     """Return whether two descriptions of maps agree in the entry `key`.
-    `ours` and `theirs` are the values of this entry.
+    `value` and `saved_value` are the values of this entry.
     """
-    if key == "dt" and isinstance(ours, float) and isinstance(theirs, (int, float)):
-        return same_steps(theirs, ours)
-    return ours == theirs
+    if key == "dt" and isinstance(value, float) and isinstance(saved_value, (int, float)):
+        return same_steps(saved_value, value)
+    return value == saved_value

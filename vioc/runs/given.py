@@ -155,8 +155,8 @@ def trajectory_of(value: Any) -> Any:
     """
     if isinstance(value, Trajectory):
         return value
-    found = getattr(value, "trajectory", None)
-    return found if isinstance(found, Trajectory) else value
+    run = getattr(value, "trajectory", None)
+    return run if isinstance(run, Trajectory) else value
 
 
 def state_of(value: Any, what: str = "state") -> Any:
@@ -231,8 +231,8 @@ def inputs_of(f: OneStepMap, U: Any, steps: int | None, x0: np.ndarray) -> np.nd
         if steps is None:
             raise ValueError("rollout needs inputs U of shape (N, nu), or the number of steps")
         count = as_count(steps, "steps")
-        held = f.rest_input(x0) if U is None else input_of(f, U)
-        return np.tile(held, (count, 1))
+        row = f.rest_input(x0) if U is None else input_of(f, U)
+        return np.tile(row, (count, 1))
     array = U[:, None] if U.ndim == 1 else U
     array = check_rows(array, "inputs", f.input_names)
     if steps is not None and len(array) != steps:

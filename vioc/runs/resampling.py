@@ -24,13 +24,13 @@ def new_lengths(run: Trajectory, dt: Any) -> np.ndarray:
     if not (lengths > 0).all() or not np.isfinite(lengths).all() or lengths.ndim > 1:
         raise ValueError(f"dt: expected a length > 0 or (M,) of them, got {dt!r}")
     count = max(round(whole / float(lengths)), 1) if lengths.ndim == 0 else len(lengths)
-    found = np.broadcast_to(lengths, (count,))
-    if abs(found.sum() - whole) > 1e-9 * whole:
+    step_lengths = np.broadcast_to(lengths, (count,))
+    if abs(step_lengths.sum() - whole) > 1e-9 * whole:
         near = f"; {count} steps of {whole / count:.12g} s do" if lengths.ndim == 0 else ""
         raise ValueError(
             f"dt: steps of {np.unique(lengths)[:3]} s do not fill the run's {whole:.12g} s{near}"
         )
-    return found
+    return step_lengths
 
 
 def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
@@ -39,13 +39,13 @@ def new_inputs(run: Trajectory, times: np.ndarray) -> np.ndarray:
     kinematic variables are interpolated instead.
     """
     f, h = run.map, run.step_lengths
-    grown = np.concatenate([np.zeros((1, f.nu)), np.cumsum(run.u * h[:, None], axis=0)])
-    held = np.diff(_columns(times, run.t, grown), axis=0) / np.diff(times)[:, None]
+    integrals = np.concatenate([np.zeros((1, f.nu)), np.cumsum(run.u * h[:, None], axis=0)])
+    inputs = np.diff(_columns(times, run.t, integrals), axis=0) / np.diff(times)[:, None]
     for i, name in enumerate(f.input_names):
         if name.startswith(PRESCRIBED):
             start = run[name.removeprefix(PRESCRIBED)][:1]
-            held[:, i] = np.interp(times[1:], run.t, np.concatenate([start, run.u[:, i]]))
-    return held
+            inputs[:, i] = np.interp(times[1:], run.t, np.concatenate([start, run.u[:, i]]))
+    return inputs
 
 
 def by_map(run: Trajectory, lengths: np.ndarray, times: np.ndarray, k0: int) -> Trajectory:
@@ -86,11 +86,11 @@ def first_step(run: Trajectory, lengths: np.ndarray) -> int:
     """Return the step index k0 of the first new step.
     Raises ValueError if no step of the new length starts at the trajectory's beginning.
     """
-    own = float(lengths[0]) if (lengths == lengths[0]).all() else run.map.dt
-    k0 = float(run.t[0]) / own
+    step = float(lengths[0]) if (lengths == lengths[0]).all() else run.map.dt
+    k0 = float(run.t[0]) / step
     if abs(k0 - round(k0)) > 1e-6:
         raise ValueError(
-            f"dt: the run begins at {run.t[0]:g} s, between two steps of {own:g} s; "
+            f"dt: the run begins at {run.t[0]:g} s, between two steps of {step:g} s; "
             "take a step that divides it"
         )
     return round(k0)
@@ -105,5 +105,5 @@ def sample_times(run: Trajectory, lengths: np.ndarray, k0: int) -> np.ndarray:
 
 
 def _columns(times: np.ndarray, t: np.ndarray, values: np.ndarray) -> np.ndarray:
-    found = [np.interp(times, t, column) for column in values.T]
-    return np.stack(found, axis=1) if found else np.zeros((len(times), 0))
+    columns = [np.interp(times, t, column) for column in values.T]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(times), 0))

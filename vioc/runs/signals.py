@@ -124,24 +124,24 @@ def _recorded(f: OneStepMap, table: Table) -> dict[str, Any]:
     """Return the signals in a table that are inputs of a map, by name."""
     names = known_columns(table, f)
     check_units(table, f, names)
-    found: dict[str, Any] = {}
+    signals: dict[str, Any] = {}
     for name in f.input_names:
-        own, position = names.get(INPUTS + name), names.get(name.removeprefix(PRESCRIBED))
+        column, position = names.get(INPUTS + name), names.get(name.removeprefix(PRESCRIBED))
         if not name.startswith(PRESCRIBED):
-            if own is not None:
-                found[name] = table.signal(own)
+            if column is not None:
+                signals[name] = table.signal(column)
         elif position is not None:
-            found[name] = table.signal(position, "line")
-        elif own is not None:
+            signals[name] = table.signal(position, "line")
+        elif column is not None:
             raise FileFormatError(
-                f"{table.source}: {own!r} are next values; give the variable itself, a column "
+                f"{table.source}: {column!r} are next values; give the variable itself, a column "
                 f"{name.removeprefix(PRESCRIBED)!r} with its value at t"
             )
-    if not found:
+    if not signals:
         raise FileFormatError(
             f"{table.source}: has none of the inputs {', '.join(f.input_names) or '(there are none)'}"
         )
-    return found
+    return signals
 
 
 def _collect(f: OneStepMap, signals: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:

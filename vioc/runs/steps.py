@@ -11,9 +11,9 @@ from vioc.checks import as_value
 SAME = 1e-9  # relative difference up to which step lengths are equal
 
 
-def lengths_of(t: np.ndarray, own: float) -> np.ndarray:
+def lengths_of(t: np.ndarray, dt: float) -> np.ndarray:
     """Return the step lengths (N,), s, between sample times t (N+1,), s.
-    If they equal the map's step length `own` up to rounding errors, they are exactly `own`.
+    If they equal the map's step length `dt` up to rounding errors, they are exactly `dt`.
 
     Times far from zero have such rounding errors.
     """
@@ -24,24 +24,24 @@ def lengths_of(t: np.ndarray, own: float) -> np.ndarray:
     mean = float(t[-1] - t[0]) / len(h)
     if not (np.abs(h - mean) <= SAME * abs(mean) + rounding).all():
         return h
-    return np.full(len(h), own if abs(mean - own) <= SAME * abs(mean) + rounding / len(h) else mean)
+    return np.full(len(h), dt if abs(mean - dt) <= SAME * abs(mean) + rounding / len(h) else mean)
 
 
-def times_of(lengths: np.ndarray, k0: int, own: float, begins: np.ndarray | None = None) -> np.ndarray:
+def times_of(lengths: np.ndarray, k0: int, dt: float, starts: np.ndarray | None = None) -> np.ndarray:
     """Return sample times (N+1,), s, of steps with given lengths, from step k0 on.
-    Step k0 starts after k0 steps of the map's default length `own`. Where `begins` (N,) is given, it
+    Step k0 starts after k0 steps of the map's default length `dt`. Where `starts` (N,) is given, it
     contains the start times of the steps.
 
     If all `lengths` are equal, the first k0 steps also have this length.
     """
-    if begins is not None and len(begins):
-        return np.append(begins, begins[-1] + lengths[-1])
+    if starts is not None and len(starts):
+        return np.append(starts, starts[-1] + lengths[-1])
     first = as_value(k0, "index of the first step")  # steps of other lengths begin at fractions
     if not 0 <= first < np.inf:
         raise ValueError(f"index of the first step: expected a number >= 0, got {k0!r}")
     if len(lengths) and (lengths == lengths[0]).all():  # k dt, not a sum of N roundings
         return (first + np.arange(len(lengths) + 1)) * lengths[0]
-    return first * own + np.concatenate([[0.0], np.cumsum(lengths)])
+    return first * dt + np.concatenate([[0.0], np.cumsum(lengths)])
 
 
 def same_steps(got: Any, expected: Any) -> bool:
@@ -72,7 +72,7 @@ def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", inst
         twin = f"f.with_dt({h[0]:.10g})" if len(h) == 1 else "f.with_dt(...) and samples of one length"
         instead = f"make both with one step, such as that of {twin}, or resample"
     raise ValueError(
-        f"{what}: made for steps of {_shown(got)}, {owner} takes steps of {_shown(expected)}; {instead}"
+        f"{what}: made for steps of {_text(got)}, {owner} takes steps of {_text(expected)}; {instead}"
     )
 
 
@@ -82,13 +82,13 @@ def check_clock(run: Any, what: str) -> None:
     A map assumes that steps start at the times that follow from their indices and lengths. A part of a run of
     unequal steps can start at another time. It is accepted if the map does not depend on time.
     """
-    own = run.map.times(run.step_lengths, run.k0)
-    if not len(run) or np.abs(own - run.t).max() <= SAME * np.abs(own).max():
+    clock = run.map.times(run.step_lengths, run.k0)
+    if not len(run) or np.abs(clock - run.t).max() <= SAME * np.abs(clock).max():
         return
     if run.map.depends_on_time is not False:
         raise ValueError(
             f"{what}: it begins at t = {run.t[0]:.10g} s, step {run.k0} of steps of "
-            f"{_shown(run.step_lengths)} at {own[0]:.10g} s, and {run.map!r} depends on time; take a piece "
+            f"{_text(run.step_lengths)} at {clock[0]:.10g} s, and {run.map!r} depends on time; take a piece "
             'of equal steps, such as those of run.resample(..., by="map"), or the whole run'
         )
 
@@ -112,7 +112,7 @@ def steps_within(got: float, step: float, what: str, owner: str, hold: bool) -> 
     return n
 
 
-def _shown(lengths: Any) -> str:
+def _text(lengths: Any) -> str:
     h = np.asarray(lengths, float)
     if h.size and np.ptp(h) > SAME * np.abs(h).max():
         return f"{h.min():.6g} to {h.max():.6g} s"

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import few, filled, is_number, near_misses
+from vioc.checks import few, filled, in_ascii, is_number, near_misses
 from vioc.errors import FileFormatError, ModelError
 from vioc.runs.files import replace_file, whole_file
 
@@ -85,9 +85,9 @@ class Table(Mapping):
         """Return a table with the named columns and with the index columns of this table.
         Index columns, such as the time, identify the rows.
         """
-        kept = dict.fromkeys((*self.index, *names))
-        units = {n: u for n, u in self.units.items() if n in kept}
-        return Table({n: self[n] for n in kept}, units, self.index, self.source)
+        columns = dict.fromkeys((*self.index, *names))
+        units = {n: u for n, u in self.units.items() if n in columns}
+        return Table({n: self[n] for n in columns}, units, self.index, self.source)
 
     def renamed(self, names: Mapping[str, str]) -> Table:
         """Return a table with renamed columns, ``{"F": "force"}``, in the same units."""
@@ -103,8 +103,8 @@ class Table(Mapping):
     def complete(self) -> Table:
         """Return a table without the rows in which a number is missing (NaN)."""
         every = [np.isfinite(v) for v in self.columns.values() if v.dtype.kind in "fiu"]
-        kept = np.logical_and.reduce(every) if every else slice(None)
-        columns = {n: v[kept] for n, v in self.columns.items()}
+        mask = np.logical_and.reduce(every) if every else slice(None)
+        columns = {n: v[mask] for n, v in self.columns.items()}
         return Table(columns, self.units, self.index, self.source)
 
     def numbers(self, name: str) -> np.ndarray:
@@ -221,7 +221,7 @@ class Table(Mapping):
     def to_html(self) -> str:
         """Return the first and the last rows as an HTML table, for a notebook."""
         heads = (f"{n} [{self.units[n]}]" if self.units.get(n) else n for n in self)
-        shown = [0, 1, 2, 3, 4] if self.rows <= 10 else [0, 1, 2, -2, -1]
+        rows = [0, 1, 2, 3, 4] if self.rows <= 10 else [0, 1, 2, -2, -1]
         body = "".join(
             "<tr>"
             + "".join(
@@ -229,7 +229,7 @@ class Table(Mapping):
                 for c in self.columns.values()
             )
             + "</tr>"
-            for i in shown[: self.rows]
+            for i in rows[: self.rows]
         )
         head = "".join(f"<th>{escape(h)}</th>" for h in heads)
         return f"<table><tr>{head}</tr>{body}</table><p>{self.rows} rows</p>"
@@ -329,13 +329,13 @@ def _delimiter(text: str) -> str:
 def _headed(
     heads: Sequence[Any], columns: Sequence[Any], what: str, units: Mapping[str, str], index: tuple[str, ...]
 ) -> Table:
-    names, found = [], dict(units)
+    names, all_units = [], dict(units)
     for head in heads:
         match = HEAD.fullmatch(str(head))
         name = match[1] if match and match[1] else str(head)
         unit = (match[2] or match[3] or "") if match and match[1] else ""
         if unit:
-            found[name] = unit
+            all_units[name] = unit
         names.append(name)
     twice = sorted(n for n, count in Counter(names).items() if count > 1)
     if twice or not all(names):
@@ -345,7 +345,7 @@ def _headed(
         )
     values = [_values(c) for c in columns]
     index = index or ((TIME,) if TIME in names else ())
-    return Table(dict(zip(names, values, strict=True)), found, index, what)
+    return Table(dict(zip(names, values, strict=True)), all_units, index, what)
 
 
 def _values(column: Any) -> np.ndarray:
@@ -353,7 +353,8 @@ def _values(column: Any) -> np.ndarray:
     A column that contains text is returned as text, and an array of integers unchanged."""
     if isinstance(column, tuple):  # the cells of a file
         try:
-            return np.array(list(map(float, column)))
+            if in_ascii("".join(column)):
+                return np.array(list(map(float, column)))
         except ValueError:
             pass  # with empty cells or text
     array = np.asarray(filled(column))
@@ -361,6 +362,8 @@ def _values(column: Any) -> np.ndarray:
         return array
     cells = ["nan" if v is None or not str(v).strip() else str(v).strip() for v in array.tolist()]
     try:
+        if not in_ascii("".join(cells)):
+            raise ValueError
         return np.array([float(c) for c in cells])
     except ValueError:
         return np.array(["" if v is None else str(v) for v in array.tolist()], str)

@@ -115,9 +115,10 @@ class Trajectory:
 
     def __getitem__(self, name):
         if isinstance(name, slice):
-            if any(isinstance(at, float) for at in (name.start, name.stop)):
+            if any(isinstance(bound, float) for bound in (name.start, name.stop)):
                 a, b = (
-                    "" if at is None else int(np.abs(self.t - at).argmin()) for at in (name.start, name.stop)
+                    "" if bound is None else int(np.abs(self.t - bound).argmin())
+                    for bound in (name.start, name.stop)
                 )
                 raise TypeError(f"a slice counts steps, not seconds; for these times it is run[{a}:{b}]")
             start, end, stride = name.indices(len(self))
@@ -202,7 +203,7 @@ class Trajectory:
             Smallest push that counts, N; by default the rounding error, or 1e-6 of the string's largest
             |tension| in this run if that is more.
         """
-        found = []
+        intervals = []
         owner = self.map.mechanism
         for name in owner.strings:
             if not (self.multipliers[:, self.map.multiplier_names.index(name)] < 0).any():
@@ -214,8 +215,8 @@ class Trajectory:
             edges = np.flatnonzero(np.diff(np.concatenate([[False], pushes, [False]])))
             for first, end in edges.reshape(-1, 2):
                 lowest = float(tension[first:end].min())
-                found.append(Slack(name, float(self.t[first]), float(self.t[end]), lowest))
-        return sorted(found, key=lambda s: s.start)
+                intervals.append(Slack(name, float(self.t[first]), float(self.t[end]), lowest))
+        return sorted(intervals, key=lambda s: s.start)
 
     def plot(self, *names: str, **options: Any) -> Any:
         """Plot named quantities over time, by default all states.
@@ -329,7 +330,7 @@ class Trajectory:
         header |= {"k0": self.k0, "before": self.before}
         f, arrays = self.map, {"t": self.t, "x": self.x, "u": self.u, "multipliers": self.multipliers}
         names = (("state", f.state_names), ("input", f.input_names), ("multiplier", f.multiplier_names))
-        arrays |= {f"{kind}_names": np.array(own, dtype=str) for kind, own in names}
+        arrays |= {f"{kind}_names": np.array(group, dtype=str) for kind, group in names}
         return write_file(path, arrays, header)
 
     @staticmethod
@@ -363,13 +364,13 @@ class Trajectory:
 
 def warn_slack(trajectory: Trajectory) -> None:
     """Issue a `SlackWarning` if a string is in compression during a trajectory."""
-    found = trajectory.slack()
-    if not found:
+    intervals = trajectory.slack()
+    if not intervals:
         return
-    name, start, _, _ = found[0]
+    name, start, _, _ = intervals[0]
     pushes = trajectory["tension." + name]
     value = float(pushes[np.searchsorted(trajectory.t, start)])
-    others = len({s.string for s in found}) - 1
+    others = len({s.string for s in intervals}) - 1
     more = f" ({others} more strings push later)" if others else ""
     warnings.warn(
         f"the string {name} pushes with {-value:.3g} N from t = {start:g} s on{more}: a real string goes "

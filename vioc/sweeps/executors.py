@@ -41,9 +41,9 @@ def results(
         suspects: list[int] = []
         yield from _own_pool(call, tasks, count, suspects)
         for i in suspects:  # run alone: a pool that breaks now identifies the task
-            again: list[int] = []
-            yield from _own_pool(call, {i: tasks[i]}, 1, again)
-            if again:
+            failures: list[int] = []
+            yield from _own_pool(call, {i: tasks[i]}, 1, failures)
+            if failures:
                 error = LOST
                 yield i, {"value": None, "error": error, "traceback": "", "seconds": 0.0}
 
@@ -53,20 +53,20 @@ def _own_pool(call: Callable, tasks: dict[int, tuple], count: int, suspects: lis
 
     Tasks that were running at a break go to `suspects`.
     """
-    left = dict(tasks)
-    while left:
+    pending = dict(tasks)
+    while pending:
         lost: list[int] = []
         context = get_context("spawn")
         pool = ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent)
         try:
             with one_thread_each():
-                for i, result in _through(pool, call, left, AHEAD * count, lost):
-                    left.pop(i)
+                for i, result in _through(pool, call, pending, AHEAD * count, lost):
+                    pending.pop(i)
                     yield i, result
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
         for i in lost:
-            left.pop(i)
+            pending.pop(i)
         suspects += lost
         if not lost:
             return

@@ -128,11 +128,11 @@ class Sweep(Sequence):
         for o in self.outcomes:
             row: dict[str, Any] = {"task": o.index}
             for what, given in (("point", o.point), ("value", o.value)):
-                found: dict[str, Any] = {}
+                columns: dict[str, Any] = {}
                 named = given if isinstance(given, Mapping) else {} if given is None else {what: given}
                 for name, value in named.items():
-                    found |= _flat(str(name), value)
-                row |= {f"{what}.{n}" if n in row or n in ENDS else n: v for n, v in found.items()}
+                    columns |= _flat(str(name), value)
+                row |= {f"{what}.{n}" if n in row or n in ENDS else n: v for n, v in columns.items()}
             rows.append({**row, "error": o.error or "", "seconds": o.seconds})
         return rows
 
@@ -162,8 +162,8 @@ class Sweep(Sequence):
             If it is not a store, or damaged.
         """
         header, records = read_store(path)
-        found = {i: Outcome(i, point, **result) for i, point, result in outcomes(records, header, path)}
-        return Sweep([found[i] for i in sorted(found)])
+        by_index = {i: Outcome(i, point, **result) for i, point, result in outcomes(records, header, path)}
+        return Sweep([by_index[i] for i in sorted(by_index)])
 
     def _repr_html_(self) -> str:
         return self.table().to_html()
@@ -213,9 +213,9 @@ class SweepProgress(NamedTuple):
     outcome: Outcome
 
     def __str__(self) -> str:
-        left = self.elapsed / (self.done - self.resumed) * (self.total - self.done)
+        rest = self.elapsed / (self.done - self.resumed) * (self.total - self.done)
         failed = f", {self.failed} failed" if self.failed else ""
-        return f"{self.done}/{self.total}{failed}, {self.elapsed:.0f} s, {left:.0f} s left"
+        return f"{self.done}/{self.total}{failed}, {self.elapsed:.0f} s, {rest:.0f} s left"
 
 
 def sweep(
@@ -291,23 +291,27 @@ def sweep(
     children: Sequence[np.random.SeedSequence | None]
     children = np.random.SeedSequence(seed).spawn(len(points)) if seed is not None else [None] * len(points)
     done: dict[int, Outcome] = {}
-    kept = None
+    file = None
     if store is not None:
-        kept = Store(store, _header(function, points, seed, name))
-        for i, result in kept.results(len(points)):
+        file = Store(store, _header(function, points, seed, name))
+        for i, result in file.results(len(points)):
             done[i] = Outcome(i, points[i], **result)
         if retry_failures:
             done = {i: o for i, o in done.items() if o.ok}
     todo = [i for i in range(len(points)) if i not in done]
     tell = _Teller(progress, len(points), len(done), sum(not o.ok for o in done.values()))
-    here = workers == 0 or isinstance(executor, ThreadPoolExecutor)
-    call = functools.partial(_call, function) if here else functools.partial(_call_sent, *_packed(function))
+    in_process = workers == 0 or isinstance(executor, ThreadPoolExecutor)
+    call = (
+        functools.partial(_call, function)
+        if in_process
+        else functools.partial(_call_sent, *_packed(function))
+    )
     tasks = {i: (points[i], children[i]) for i in todo}
     try:
         for i, result in results(call, tasks, executor, workers):
             outcome = Outcome(i, points[i], **result)
-            if kept is not None:
-                kept.append({"index": i, "point": points[i], "outcome": result})
+            if file is not None:
+                file.append({"index": i, "point": points[i], "outcome": result})
             done[i] = outcome
             tell(outcome)
     except KeyboardInterrupt as stop:
@@ -315,8 +319,8 @@ def sweep(
         raise
     finally:
         tell.close()
-        if kept is not None:
-            kept.close()
+        if file is not None:
+            file.close()
     return Sweep([done[i] for i in range(len(points))])
 
 
@@ -366,7 +370,7 @@ def _header(function: Callable, points: list, seed: int | None, name: str | None
     given = f"{getattr(bare, '__module__', '')}.{getattr(bare, '__qualname__', type(bare).__name__)}"
     header = {"name": given if name is None else name, "tasks": len(points), "points": digest, "seed": seed}
     if bound:  # results with another step, model, law or number belong to another sweep
-        header["bound"] = hashlib.sha256(dumps(_told(bound, ())).encode()).hexdigest()
+        header["bound"] = hashlib.sha256(dumps(_identity(bound, ())).encode()).hexdigest()
     return header
 
 
@@ -379,7 +383,7 @@ def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
     return function, bound
 
 
-def _told(value: Any, within: tuple[int, ...]) -> Any:
+def _identity(value: Any, within: tuple[int, ...]) -> Any:
     """Return plain data that identifies a bound argument of the function of a sweep.
     The argument is bound, for example, by `functools.partial`.
 
@@ -393,32 +397,32 @@ def _told(value: Any, within: tuple[int, ...]) -> Any:
     within = (*within, id(value))
     if isinstance(value, functools.partial):
         bare, bound = _unbound(value)
-        return [_told(bare, within), _told(bound, within)]
+        return [_identity(bare, within), _identity(bound, within)]
     if isinstance(value, Mapping):
-        return [[str(k), _told(v, within)] for k, v in value.items()]
+        return [[str(k), _identity(v, within)] for k, v in value.items()]
     if isinstance(value, (list, tuple)):
-        return [_told(v, within) for v in value]
+        return [_identity(v, within) for v in value]
     try:
         return dumps(value)
     except TypeError:
         pass
     name = getattr(value, "__qualname__", type(value).__qualname__)
     if isinstance(value, FunctionType):
-        made = [value.__defaults__, [cell.cell_contents for cell in value.__closure__ or ()]]
-        return [name, _told(made, within)]
+        contents = [value.__defaults__, [cell.cell_contents for cell in value.__closure__ or ()]]
+        return [name, _identity(contents, within)]
     if isinstance(value, ca.Function):
         return value.serialize()
     if isinstance(value, ca.SX):
         return str(value)
     reduce = getattr(type(value), "__reduce__", None)
     if reduce is not object.__reduce__:
-        return [name, _told(value.__reduce__()[1:], within)]
-    own = {
+        return [name, _identity(value.__reduce__()[1:], within)]
+    attributes = {
         n: v
         for n, v in getattr(value, "__dict__", {}).items()
         if not (n.startswith("_") or isinstance(getattr(type(value), n, None), functools.cached_property))
     }
-    return [name, _told(dict(sorted(own.items())), within)]
+    return [name, _identity(dict(sorted(attributes.items())), within)]
 
 
 class _Teller:

@@ -49,7 +49,7 @@ class Store:
 
     def __init__(self, path: str | os.PathLike, header: Mapping[str, Any]):
         self.path = Path(path)
-        ours: dict[str, Any] = json.loads(dumps({"format": FORMAT, **header}))
+        sweep_header: dict[str, Any] = json.loads(dumps({"format": FORMAT, **header}))
         self._file = open(self.path, "a+b")  # noqa: SIM115, closed by close()
         try:
             _lock(self._file, self.path)
@@ -58,16 +58,16 @@ class Store:
             complete = whole[: whole.rfind(b"\n") + 1]
             lines = complete.decode("utf-8", "replace").splitlines()
             if lines:
-                found, *self.records = _parse(lines, self.path)
-                _compare(found, ours, self.path)
+                file_header, *self.records = _parse(lines, self.path)
+                _compare(file_header, sweep_header, self.path)
                 if len(complete) < len(whole):  # an incomplete line after a crash
                     self._file.truncate(len(complete))
             else:
-                if whole and not dumps(ours).encode().startswith(whole):
+                if whole and not dumps(sweep_header).encode().startswith(whole):
                     raise FileFormatError(f"{self.path}: not the results of a sweep; give another path")
                 self.records = []
                 self._file.truncate(0)
-                self._write(ours)
+                self._write(sweep_header)
         except BaseException:
             self._file.close()
             raise
@@ -206,9 +206,13 @@ def _is_result(record: dict[str, Any], count: int) -> bool:
     return "point" in record and texts and type(seconds) in (int, float) and 0 <= seconds < 1e18
 
 
-def _compare(found: dict[str, Any], ours: dict[str, Any], path: Path) -> None:
+def _compare(file_header: dict[str, Any], sweep_header: dict[str, Any], path: Path) -> None:
     try:
-        differ = [k for k in dict.fromkeys([*ours, *found]) if dumps(found.get(k)) != dumps(ours.get(k))]
+        differ = [
+            k
+            for k in dict.fromkeys([*sweep_header, *file_header])
+            if dumps(file_header.get(k)) != dumps(sweep_header.get(k))
+        ]
     except (TypeError, RecursionError):
         raise FileFormatError(f"{path}: line 1 is damaged; restore the file, or give another path") from None
     if differ:

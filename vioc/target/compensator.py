@@ -33,11 +33,11 @@ def unstable_poles(f: OneStepMap, law: Any, observer: Any) -> np.ndarray:
     which may be unstable although the closed loop is stable. The result is empty if gains change: for a law
     along a trajectory, a receding horizon, a filter that is not steady.
     """
-    found = [np.zeros(0, complex)]
+    eigenvalues = [np.zeros(0, complex)]
     for x, u, K in _points(f, law):
         M = _without_plant(f, observer, x, u, K)
-        found.append(np.linalg.eigvals(M).astype(complex) if len(M) else found[0])
-    poles = np.concatenate(found)
+        eigenvalues.append(np.linalg.eigvals(M).astype(complex) if len(M) else eigenvalues[0])
+    poles = np.concatenate(eigenvalues)
     poles = poles[np.abs(poles) > UNSTABLE]
     return poles[np.lexsort((-poles.imag, -np.abs(poles)))]
 
@@ -73,8 +73,8 @@ def _without_plant(f: OneStepMap, observer: Any, x: np.ndarray, u: np.ndarray, K
         columns = []
         for i, step in enumerate(CBRT_EPS * (1 + np.abs(u))):
             e = step * np.eye(f.nu)[i]
-            far, near = (f.state_from_configurations(q, q, v) for v in (u + e, u - e))
-            columns.append((far - near) / (2 * step))
+            plus, minus = (f.state_from_configurations(q, q, v) for v in (u + e, u - e))
+            columns.append((plus - minus) / (2 * step))
         return -K @ np.array(columns).T
     if isinstance(observer, ExtendedKalmanFilter) and observer.measurement.always:
         try:

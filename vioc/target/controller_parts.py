@@ -130,18 +130,18 @@ def step_part(step: SplitStep, iterations: int, linearize: bool, precision: str)
     """Return C code of a map's step and its derivatives, as a controller's part."""
     f, n, nx, nu = step.map, step.n, step.map.nx, step.map.nu
     sizes = {"NM": len(f.multiplier_names)}
-    found = [emit(step.result, "result", precision, "x_next and the multipliers, by the core's unknowns")]
-    last = found[0].operations
+    functions = [emit(step.result, "result", precision, "x_next and the multipliers, by the core's unknowns")]
+    last = functions[0].operations
     if n:
         sizes |= {"N": n, "ITERATIONS": iterations, "MOVED": len(step.states)}
         newton = emit(step.newton, "newton", precision, "the core's equations G and their derivatives J")
         residual = emit(step.equations, "equations", precision, "the core's equations G")
-        found = [newton, residual, *found]
+        functions = [newton, residual, *functions]
         core = iterations * (newton.operations + factored(n) + solved(n) + Operations(adds=n))
         core += residual.operations + solved(n) + Operations(3 * n, 0, n, tests=3 * n)
         last += core
     operations = {"step": last}
-    text = "".join(e.source + "\n" for e in found)
+    text = "".join(e.source + "\n" for e in functions)
     if n:
         moved = ", ".join(map(str, step.states))
         text += f"static const int moved[MOVED] = {{{moved}}}; /* states that the first unknowns change */\n"
@@ -151,9 +151,9 @@ def step_part(step: SplitStep, iterations: int, linearize: bool, precision: str)
     if linearize:
         slopes = emit(step.derivatives, "derivatives", precision, "derivatives of G and of x_next by d, x, u")
         text += slopes.source + "\n" + piece("linearize_implicit.c" if n else "linearize_explicit.c")
-        by = nx + nu
+        columns = nx + nu
         extra = slopes.operations + (
-            factored(n) + by * (solved(n) + Operations(nx * n + nx, nx * n)) if n else Operations()
+            factored(n) + columns * (solved(n) + Operations(nx * n + nx, nx * n)) if n else Operations()
         )
         operations["linearize"] = last + extra
     return ControllerPart(text, sizes, needs, operations=operations)
@@ -258,10 +258,10 @@ def observer_part(
         )
     if isinstance(observer, ConfigurationObserver):
         assert step is not None
-        found, unwind = _recovered(step, len(f.mechanism.configurations), precision)
-        text += "\n".join([unwind.source, found.source, piece("observe_configurations.c")])
+        recovery, unwind = _recovered(step, len(f.mechanism.configurations), precision)
+        text += "\n".join([unwind.source, recovery.source, piece("observe_configurations.c")])
         state = ("target_real q[TARGET_NY];", "target_real u[TARGET_NU + 1];", "int seen;")
-        begin, spent = "s->seen = 0;", {"observe": unwind.operations + found.operations}
+        begin, spent = "s->seen = 0;", {"observe": unwind.operations + recovery.operations}
         return ControllerPart(text, {"NY": ny}, ("all_finite",), state, begin, spent)
     raise TypeError(
         f"observer: {type(observer).__name__} is not written in C; expected a KalmanFilter, an "
@@ -285,10 +285,10 @@ def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitt
     rest = recovery(q0, q1, step.u, step.t, f.dt, f.theta)
     given = dict(q0=q0, q1=q1, u=step.u, t=step.t)
     text = "the states behind the configurations q1"
-    found = _expression("recover", text, precision, {"rest": ca.densify(rest)}, **given)
+    function = _expression("recover", text, precision, {"rest": ca.densify(rest)}, **given)
     x0, x1 = (ca.vertcat(q, ca.SX.zeros(f.nx - nq)) for q in (q0, q1))
     near = ca.densify(q0 + f.space.difference_expression(x0, x1)[:nq])
-    return found, _expression("unwind", "q1 the short way from q0", precision, {"q": near}, q0=q0, q1=q1)
+    return function, _expression("unwind", "q1 the short way from q0", precision, {"q": near}, q0=q0, q1=q1)
 
 
 def difference_of(f: OneStepMap, precision: str) -> Emitted:
@@ -314,8 +314,10 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
                 "law: an OffsetFree with hold=[...] solves for its target, which is not written in C"
             )
         names, law = offset.map.state_names, offset.law
-        at = [names.index(n) if n in names else -1 for n in (f"disturbance.{u}" for u in law.map.input_names)]
-        text += f"static const int offset_at[] = {{{', '.join(map(str, at))}}}; /* states, or -1 */\n\n"
+        indices = [
+            names.index(n) if n in names else -1 for n in (f"disturbance.{u}" for u in law.map.input_names)
+        ]
+        text += f"static const int offset_at[] = {{{', '.join(map(str, indices))}}}; /* states, or -1 */\n\n"
     f = law.map
     dx = difference_of(f, precision)
     text += dx.source + "\n"
@@ -333,9 +335,11 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
         K = law.K.reshape(len(law.K), -1)
         s = f.symbols
         x = ca.SX.sym("x", f.nx)
-        at = ca.substitute(ca.SX(law.quantity), ca.vertcat(s.x, s.parameters), ca.vertcat(x, ca.DM(f.theta)))
+        quantity = ca.substitute(
+            ca.SX(law.quantity), ca.vertcat(s.x, s.parameters), ca.vertcat(x, ca.DM(f.theta))
+        )
         schedule = _expression(
-            "schedule", f"{listed([law.by])}, by which gains go", precision, {"at": at}, x=x
+            "schedule", f"{listed([law.by])}, by which gains go", precision, {"at": quantity}, x=x
         )
         text += schedule.source + "\n" + vector("points", law.points, precision)
         operations += (

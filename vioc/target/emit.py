@@ -221,8 +221,8 @@ class _Graph:
         if op == ca.OP_IF_ELSE_ZERO:
             condition, then = value.operands
             self._count(tests=1)
-            chosen = condition.text if condition.test else f"{condition.text} != {zero}"
-            return f"({chosen} ? {_number(then)} : {zero})"
+            test = condition.text if condition.test else f"{condition.text} != {zero}"
+            return f"({test} ? {_number(then)} : {zero})"
         if op in TESTS:
             self._count(tests=1)
             if op in (ca.OP_AND, ca.OP_OR):
@@ -291,12 +291,12 @@ class _Graph:
         """
         pattern = self.function.sparsity_out(i)
         rows, columns = pattern.size1(), pattern.size2()
-        at = [r * columns + c for r, c in zip(*pattern.get_triplet(), strict=True)]
-        found = {place: self._outputs[i].get(n) for n, place in enumerate(at)}
+        places = [r * columns + c for r, c in zip(*pattern.get_triplet(), strict=True)]
+        nodes = {place: self._outputs[i].get(n) for n, place in enumerate(places)}
         zero = number(0.0, self.precision)
         lines = []
         for place in range(rows * columns):
-            value = found.get(place)
+            value = nodes.get(place)
             lines.append(f"{name}[{place}] = {zero if value is None else _bare(_number(value))};")
         return lines
 

@@ -139,19 +139,19 @@ def write_fmu(
 
 
 def _variables(f: OneStepMap, x: np.ndarray, closed: bool) -> list[FmuVariable]:
-    found = [FmuVariable("time", "independent", None)]
-    found += [FmuVariable(n, "output", float(v), "state") for n, v in zip(f.state_names, x, strict=True)]
+    variables = [FmuVariable("time", "independent", None)]
+    variables += [FmuVariable(n, "output", float(v), "state") for n, v in zip(f.state_names, x, strict=True)]
     cause = ("output", None, "applied input") if closed else ("input", 0.0, "input")
-    found += [FmuVariable(f"u.{n}", *cause) for n in f.input_names]
-    found += [FmuVariable(f"multiplier.{n}", "output", None, "impulse") for n in f.multiplier_names]
-    return found
+    variables += [FmuVariable(f"u.{n}", *cause) for n in f.input_names]
+    variables += [FmuVariable(f"multiplier.{n}", "output", None, "impulse") for n in f.multiplier_names]
+    return variables
 
 
 def _rows(variables: list[FmuVariable], row: str) -> str:
     """Return XML text with one line for each variable of an FMU.
     Each line is made from the template `row`.
     """
-    found = []
+    lines = []
     for i, v in enumerate(variables):
         initial = {"output": ' initial="exact"' if v.start is not None else ' initial="calculated"'}
         text = f" description={quoteattr(v.text)}" if v.text else ""
@@ -159,8 +159,8 @@ def _rows(variables: list[FmuVariable], row: str) -> str:
             f'name={quoteattr(v.name)} valueReference="{i}"{text} causality="{v.causality}" '
             f'variability="continuous"{initial.get(v.causality, "")}'
         )
-        found.append(row.format(attributes, "" if v.start is None else f' start="{v.start!r}"'))
-    return "\n".join(found)
+        lines.append(row.format(attributes, "" if v.start is None else f' start="{v.start!r}"'))
+    return "\n".join(lines)
 
 
 def _outputs(variables: list[FmuVariable], output: str, unknown: str, first: int) -> tuple[str, str]:
@@ -180,13 +180,13 @@ def _description2(
     rows = _rows(variables, "<ScalarVariable {}><Real{}/></ScalarVariable>")
     row = '<Unknown index="{}"/>'
     outputs, unknown = _outputs(variables, row, row, 1)
-    listed = "".join(f"<File name={quoteattr(file)}/>" for file in files)
+    entries = "".join(f"<File name={quoteattr(file)}/>" for file in files)
     initial = f"<InitialUnknowns>{unknown}</InitialUnknowns>" if unknown else ""
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <fmiModelDescription fmiVersion="2.0" modelName="{name}" guid="{token}" generationTool="vioc"
  variableNamingConvention="flat" numberOfEventIndicators="0">
 <CoSimulation modelIdentifier="{name}" canHandleVariableCommunicationStepSize="true">
-<SourceFiles>{listed}</SourceFiles></CoSimulation>
+<SourceFiles>{entries}</SourceFiles></CoSimulation>
 <DefaultExperiment startTime="0" stopTime="{100 * f.dt!r}" stepSize="{f.dt!r}"/>
 <ModelVariables>
 {rows}
@@ -218,10 +218,10 @@ def _description3(
 
 
 def _build(name: str, files: Iterable[str]) -> str:
-    listed = "".join(f"<SourceFile name={quoteattr(file)}/>" for file in files)
+    entries = "".join(f"<SourceFile name={quoteattr(file)}/>" for file in files)
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <fmiBuildDescription fmiVersion="3.0"><BuildConfiguration modelIdentifier="{name}">
-<SourceFileSet language="C99">{listed}</SourceFileSet></BuildConfiguration></fmiBuildDescription>
+<SourceFileSet language="C99">{entries}</SourceFileSet></BuildConfiguration></fmiBuildDescription>
 """
 
 

@@ -48,9 +48,9 @@ def check_plan(law: NonlinearMPC, f: OneStepMap) -> None:
         "deadline": law.deadline is not None,
         'hessian="exact"': law.program.exact,
     }
-    asked = [name for name, there in given.items() if there]
-    if asked:
-        raise ValueError(f"law: a NonlinearMPC with {', '.join(asked)} is not written in C; leave it out")
+    options = [name for name, there in given.items() if there]
+    if options:
+        raise ValueError(f"law: a NonlinearMPC with {', '.join(options)} is not written in C; leave it out")
     if law.map is not f:
         raise ValueError("law: its problem must be of the observer's map, the very object: C has one step")
     if not law.program.qp.native:
@@ -73,8 +73,8 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
     rows = _PlanRows(problem.rows, law.program.order)
     r = [np.asarray(a) for a in problem.cost.references]
     samples = max([1, *map(len, r)])
-    held = [a[np.minimum(np.arange(samples), len(a) - 1)] for a in r]
-    references = np.concatenate([*held, np.zeros((samples, 0))], axis=1)
+    sequences = [a[np.minimum(np.arange(samples), len(a) - 1)] for a in r]
+    references = np.concatenate([*sequences, np.zeros((samples, 0))], axis=1)
     reference = ca.SX.sym("r", references.shape[1])
     stage, last = _stage(problem, rows, reference, precision), _last(problem, reference, precision)
     least, most = (law.program.clipped(np.full(f.nu, s * NOWHERE), 0) for s in (-1, 1))
@@ -92,8 +92,8 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
     text += [table("first_x", plan.x, precision), table("first_u", plan.u, precision)]
     for name in ("linear", "square", "linear_end", "square_end"):
         text.append(vector(f"price_{name}", getattr(d, name), precision))
-    at = ", ".join(map(str, layout.at)) or "0"
-    text.append(f"static const int entries[] = {{{at}}};\n")
+    entries = ", ".join(map(str, layout.at)) or "0"
+    text.append(f"static const int entries[] = {{{entries}}};\n")
     n = f.nx
     count, near = law.max_iterations, law.tolerance
     if precision == "single":

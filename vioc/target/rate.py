@@ -90,8 +90,8 @@ def run_at(folder: str | Path, frequency: float | None = None, seconds: float = 
     if not (frequency is None or frequency > 0) or not seconds > 0:
         raise ValueError(f"frequency, seconds: expected numbers > 0, got {frequency!r} Hz and {seconds!r} s")
     folder = Path(folder)
-    told = _described(folder)
-    name, sizes = told["name"], told["sizes"]
+    description = _described(folder)
+    name, sizes = description["name"], description["sizes"]
     compiler = find_compiler()
     if compiler is None:
         raise CompileError(
@@ -100,17 +100,17 @@ def run_at(folder: str | Path, frequency: float | None = None, seconds: float = 
     library = folder / f"{name}.loop"
     compiler.build([folder / f"{name}.c"], library, "-fvisibility=default")
     c = ctypes.CDLL(str(library.resolve()))
-    real: Any = ctypes.c_float if told["precision"] == "single" else ctypes.c_double
+    real: Any = ctypes.c_float if description["precision"] == "single" else ctypes.c_double
     start, output, advance = (getattr(c, f"{name}_{n}") for n in ("start", "output", "advance"))
     memory = getattr(c, f"{name}_memory")
     memory.restype = ctypes.c_ulong
     state = ctypes.create_string_buffer(memory())
-    measured = [(real * sizes["NY"])(*row) for row in told["measured"]]
-    applied = [(real * sizes["NU"])(*row) for row in told["applied"]]
+    measured = [(real * sizes["NY"])(*row) for row in description["measured"]]
+    applied = [(real * sizes["NU"])(*row) for row in description["applied"]]
     u = (real * sizes["NU"])()
-    period = told["dt"] if frequency is None else 1.0 / frequency
+    period = description["dt"] if frequency is None else 1.0 / frequency
     count = max(1, round(seconds / period))
-    begun, between, done = (np.zeros(count) for _ in range(3))
+    starts, middles, ends = (np.zeros(count) for _ in range(3))
     planned, clock = np.zeros(count), time.perf_counter
     status = overruns = 0
     collecting = gc.isenabled()
@@ -123,28 +123,28 @@ def run_at(folder: str | Path, frequency: float | None = None, seconds: float = 
             while (rest := due - clock()) > 0:
                 if rest > SPUN:
                     time.sleep(rest - SPUN)
-            planned[k], begun[k] = due, clock()
+            planned[k], starts[k] = due, clock()
             status |= output(state, measured[k % len(measured)], u)
-            between[k] = clock()
+            middles[k] = clock()
             status |= advance(state, applied[k % len(applied)])
-            done[k] = clock()
+            ends[k] = clock()
             due += period
-            if done[k] > due:
-                missed = int((done[k] - due) / period) + 1
+            if ends[k] > due:
+                missed = int((ends[k] - due) / period) + 1
                 overruns, due = overruns + missed, due + missed * period
     finally:
         if collecting:
             gc.enable()
         library.unlink(missing_ok=True)
-    return LoopTimes(period, begun - planned, between - begun, done - between, overruns, status)
+    return LoopTimes(period, starts - planned, middles - starts, ends - middles, overruns, status)
 
 
 def _described(folder: Path) -> dict[str, Any]:
     for path in sorted(folder.glob("*.json")):
         try:
-            told = json.loads(path.read_text())
-            if "output" in told["functions"] and told["measured"] and told["applied"]:
-                return told
+            description = json.loads(path.read_text())
+            if "output" in description["functions"] and description["measured"] and description["applied"]:
+                return description
         except (ValueError, KeyError, TypeError):
             continue
     raise FileFormatError(f"{folder}: no folder of a controller that write_target made")

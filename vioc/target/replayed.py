@@ -89,16 +89,16 @@ def of_loop(
         count = steps or (len(table.U) if table.after == "ends" else USUAL)
     start = loop.plant.check_state(start, "start")
     run = loop.simulate(start, count, noise=noise, estimate=estimate, k0=k0)
-    believed = start if estimate is None else estimate
-    if f.nx > loop.plant.nx and np.shape(believed) == start.shape:
-        believed = f.join(believed)  # type: ignore[attr-defined]  # of an observer that knows more states
-    believed = f.check_state(believed, "estimate")
-    P = None if loop.observer is None else loop.observer.start(believed).P
+    x = start if estimate is None else estimate
+    if f.nx > loop.plant.nx and np.shape(x) == start.shape:
+        x = f.join(x)  # type: ignore[attr-defined]  # of an observer that knows more states
+    x = f.check_state(x, "estimate")
+    P = None if loop.observer is None else loop.observer.start(x).P
     applied = np.clip(run.commands, *input_bounds(loop.plant, loop.bounds))
     y = run.measurements if loop.observer is not None else run.estimates
     if not np.isfinite(y).all():
         raise ValueError("observer: a measurement with rates of its own (`every`) is not written in C")
-    samples = RecordedLoop(k0, believed, P, y, run.estimates, applied)
+    samples = RecordedLoop(k0, x, P, y, run.estimates, applied)
     X, U = (run.estimates, applied) if with_steps else (run.estimates[:0], applied[:0])
     return Records(*_linearized(f, f.steps_at(X, U, k0), derivatives), samples)
 

@@ -96,9 +96,9 @@ class SplitStep:
         The derivatives are with respect to the unknowns d of the implicit equations, the state and the
         input.
         """
-        ahead, by = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
-        outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in by.items()}
-        outputs |= {f"E_{n}": ca.jacobian(ahead, s) for n, s in by.items()}
+        next_state, variables = self.after[: self.map.nx], {"d": self.d, "x": self.x, "u": self.u}
+        outputs = {f"G_{n}": ca.jacobian(self.G, s) for n, s in variables.items()}
+        outputs |= {f"E_{n}": ca.jacobian(next_state, s) for n, s in variables.items()}
         return self.function("derivatives", outputs)
 
     def iterations(
@@ -133,26 +133,28 @@ class SplitStep:
             G, J = G.T, J.reshape(self.n, *shape).transpose(1, 0, 2)
             correction = np.linalg.solve(J, G[..., None])[..., 0]
             D = D - correction
-            left = (np.abs(correction[:, : len(self.states)]) / size).max(axis=1, initial=0.0)
-            if done and (left <= SOLVED[precision]).all():
+            errors = (np.abs(correction[:, : len(self.states)]) / size).max(axis=1, initial=0.0)
+            if done and (errors <= SOLVED[precision]).all():
                 self._check_ends(D, context, k, ends)
                 if given is not None and given < done:
                     raise ValueError(f"max_iterations: the recorded steps need {done}, got {given}")
                 return done + 1 if given is None else given
-        worst = int(np.argmax(np.where(np.isfinite(left), left, np.inf)))
+        worst = int(np.argmax(np.where(np.isfinite(errors), errors, np.inf)))
         raise StepError(
             f"step {int(k[worst])}: Newton's method from its start has not solved it after {MOST} "
-            f"iterations (correction {left[worst]:.1e}); use a smaller dt: a step in C has no other means",
+            f"iterations (correction {errors[worst]:.1e}); use a smaller dt: a step in C has no other means",
             int(k[worst]),
-            float(left[worst]),
+            float(errors[worst]),
             "no convergence",
         )
 
     def _check_ends(self, D: np.ndarray, context: tuple, k: np.ndarray, ends: np.ndarray | None) -> None:
         if ends is None:
             return
-        found = np.array(self.result(D.T, *context)[0]).T[: len(ends)]
-        off = (np.abs(found - ends) / (1 + np.abs(ends).max(axis=1, keepdims=True))).max(axis=1, initial=0.0)
+        next_states = np.array(self.result(D.T, *context)[0]).T[: len(ends)]
+        off = (np.abs(next_states - ends) / (1 + np.abs(ends).max(axis=1, keepdims=True))).max(
+            axis=1, initial=0.0
+        )
         if (bad := np.flatnonzero(~(off <= SAME))).size:
             i = int(bad[0])
             raise StepError(
@@ -251,12 +253,12 @@ def _order(rows: ca.SX, y: ca.SX) -> tuple[Pairs, Pairs, list[int], list[int]]:
 
     first: Pairs = []
     last: Pairs = []
-    for found, lines, across, place in (
+    for pairs, lines, across, place in (
         (first, i_left, j_left, lambda i, j: (i, j)),
         (last, j_left, i_left, lambda j, i: (i, j)),
     ):
         while (pair := taken(lines, across, place)) is not None:
-            found.append(pair)
+            pairs.append(pair)
             i_left.remove(pair[0])
             j_left.remove(pair[1])
     return first, last[::-1], j_left, i_left

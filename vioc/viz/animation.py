@@ -221,7 +221,7 @@ class _Pen:
     def draw(self, scene: Scene, heaviest: float, inertia: bool) -> list[Callable[[int], Any]]:
         """Return functions, each of which draws a group of objects in image number i."""
         flat = len(self.shown) == 2
-        drawn = []
+        functions = []
         for kind in STYLES:
             lines = scene.kind(kind)
             if kind == "shape":
@@ -230,12 +230,12 @@ class _Pen:
                 lines = _inertia_boxes(scene)
             if lines:
                 zigzag = kind == "spring" and flat
-                drawn.append(self._lines(kind, [line.points for line in lines], zigzag))
+                functions.append(self._lines(kind, [line.points for line in lines], zigzag))
         looks = {(b.mass, b.kind) for b in scene.bodies if b.kind != "cable" and (b.mass or b.kind != "body")}
         for mass, kind in sorted(looks):
             alike = [b for b in scene.bodies if (b.mass, b.kind) == (mass, kind)]
-            drawn.append(self._dots(scene, alike, 4 + 9 * np.sqrt(mass / heaviest) if mass else 7.0))
-        return drawn
+            functions.append(self._dots(scene, alike, 4 + 9 * np.sqrt(mass / heaviest) if mass else 7.0))
+        return functions
 
     def _lines(self, kind: str, points: list[np.ndarray], zigzag: bool) -> Callable[[int], Any]:
         single_color = self.color is not None and kind not in STANDS
@@ -312,14 +312,14 @@ def clipped(polygon: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarra
     points = polygon[:-1]
     for axis, sign, bound in ((a, s, b[a]) for a in range(3) for s, b in ((1, low), (-1, high))):
         inside = sign * (points[:, axis] - bound)
-        kept = []
+        parts = []
         for i, (p, d) in enumerate(zip(points, inside, strict=True)):
             q, e = points[i - 1], inside[i - 1]
             if (d < 0) != (e < 0):
-                kept.append(q + e / (e - d) * (p - q))
+                parts.append(q + e / (e - d) * (p - q))
             if d >= 0:
-                kept.append(p)
-        points = np.array(kept).reshape(-1, 3)
+                parts.append(p)
+        points = np.array(parts).reshape(-1, 3)
     return np.concatenate([points, points[:1]])
 
 

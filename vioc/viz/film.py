@@ -108,10 +108,10 @@ def _indexed(frame: Callable[[int], np.ndarray], count: int) -> Iterator[Any]:
     # Pillow compares the upper six bits of a colour: each such cell has one colour, which is shown
     cells, first = np.unique(colors & 0xFCFCFC, return_index=True)
     usual = np.argsort(first)[:256]
-    known, shown = _palette(cells[usual]), _palette(colors[first[usual]]).getpalette()
+    known, palette = _palette(cells[usual]), _palette(colors[first[usual]]).getpalette()
     for i in range(count):
         indexed = Image.fromarray(frame(i)).quantize(palette=known, dither=Image.Dither.NONE)
-        indexed.putpalette(shown)
+        indexed.putpalette(palette)
         yield indexed
 
 

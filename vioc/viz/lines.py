@@ -65,9 +65,9 @@ def carriages(system: System) -> list[int]:
     """
     sliding, free = slides(system), set()
     for i, node in enumerate(system.nodes):
-        above = node.parent
-        if sliding[i] and above >= 0 and sliding[above] and system.nodes[above].frame.mass is None:
-            free |= {i, above}
+        parent = node.parent
+        if sliding[i] and parent >= 0 and sliding[parent] and system.nodes[parent].frame.mass is None:
+            free |= {i, parent}
     return [i for i in np.flatnonzero(sliding).tolist() if i not in free]
 
 
@@ -78,9 +78,9 @@ def hoisted(system: System) -> list[int]:
     """
     nodes = []
     for i in carriages(system):
-        above = system.nodes[i].parent
-        frame = system.nodes[above].frame
-        if above >= 0 and frame.mass is None and frame.transform.rotational and frame.transform.variable:
+        parent = system.nodes[i].parent
+        frame = system.nodes[parent].frame
+        if parent >= 0 and frame.mass is None and frame.transform.rotational and frame.transform.variable:
             nodes.append(i)
     return nodes
 
@@ -95,8 +95,8 @@ def cable_nodes(system: System) -> list[list[int]]:
         match = re.fullmatch(r"(.*)-(\d+)", node.frame.name or "")
         if match:
             chain = chains.setdefault(match[1], [])
-            below = not chain or chain[-1] in _ancestors(system, i)
-            if int(match[2]) == len(chain) and below:
+            connected = not chain or chain[-1] in _ancestors(system, i)
+            if int(match[2]) == len(chain) and connected:
                 chain.append(i)
     return [c for c in chains.values() if len(c) >= 3 and _smooth(system, c)]
 
@@ -121,10 +121,10 @@ def _between(system: System, chain: list[int]) -> list[int]:
 
 
 def _ancestors(system: System, i: int) -> list[int]:
-    above = []
+    ancestors = []
     while (i := system.nodes[i].parent) >= 0:
-        above.append(i)
-    return above
+        ancestors.append(i)
+    return ancestors
 
 
 def tree_lines(places: Places) -> tuple[list[Line], set[int]]:

@@ -63,11 +63,11 @@ def ball_lines(name: str, centre: np.ndarray, radius: float, axes: str, rows: np
 
     The centre is (d,) or (N+1, d).
     """
-    shown = ["xyz".index(a) for a in axes]
+    indices = ["xyz".index(a) for a in axes]
     moving = centre.ndim == 2
     middle = np.zeros((len(rows) if moving else 1, 3))
-    middle[:, shown] = centre[np.minimum(rows, len(centre) - 1)] if moving else centre
-    planes = [(a, b) for i, a in enumerate(shown) for b in shown[i + 1 :]]
+    middle[:, indices] = centre[np.minimum(rows, len(centre) - 1)] if moving else centre
+    planes = [(a, b) for i, a in enumerate(indices) for b in indices[i + 1 :]]
     angle = np.linspace(0, 2 * np.pi, CIRCLE + 1)
     lines = []
     for a, b in planes:

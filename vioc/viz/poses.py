@@ -206,8 +206,8 @@ def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """
     positions, known = f.frame_positions(x), {}
     for body in f.graph.bodies:
-        turned = [f.state_names.index(f"{c}.{body.name}") for c in ("qw", "qx", "qy", "qz")]
-        known[body.root] = positions[:, body.root], rotation_matrices(x[:, turned])
+        quaternion = [f.state_names.index(f"{c}.{body.name}") for c in ("qw", "qx", "qy", "qz")]
+        known[body.root] = positions[:, body.root], rotation_matrices(x[:, quaternion])
     return known
 
 

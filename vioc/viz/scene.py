@@ -125,9 +125,9 @@ class Scene(Places):
         """
         rows = nearest(np.asarray(run.t, float), self.t)
         lines = mark_lines(marks, rows, self.extent)
-        drawn = {line.name for line in lines}
+        names = {line.name for line in lines}
         for name, (centre, radius, axes) in getattr(run, "obstacles", {}).items():
-            if name not in drawn and name not in skip:
+            if name not in names and name not in skip:
                 lines += ball_lines(name, centre, radius, axes, rows)
         return replace(self, lines=(*self.lines, *lines))
 
@@ -139,9 +139,9 @@ class Scene(Places):
 
     def __repr__(self) -> str:
         counts = {kind: len(self.kind(kind)) for kind in dict.fromkeys(line.kind for line in self.lines)}
-        shown = "".join(f", {count} {kind}" for kind, count in counts.items())
+        text = "".join(f", {count} {kind}" for kind, count in counts.items())
         return (
-            f"Scene({self.system.name}: {len(self.t)} times, {len(self.bodies)} bodies{shown}, "
+            f"Scene({self.system.name}: {len(self.t)} times, {len(self.bodies)} bodies{text}, "
             f"{len(self.solids)} solids)"
         )
 
@@ -274,9 +274,9 @@ def marked(scenes: Mapping[str, Scene], runs: Runs, marks: Marks) -> dict[str, S
     The first scene gets the marks; each obstacle is drawn once.
     """
     result: dict[str, Scene] = {}
-    drawn: set[str] = set()
+    names: set[str] = set()
     for label, run in _by_label(runs).items():
         if label in scenes:
-            result[label] = scenes[label].with_marks(() if result else marks, run, drawn)
-            drawn |= {line.name for line in result[label].kind("obstacle")}
+            result[label] = scenes[label].with_marks(() if result else marks, run, names)
+            names |= {line.name for line in result[label].kind("obstacle")}
     return result

@@ -92,10 +92,10 @@ def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Soli
         if mark not in seen:
             seen.add(mark)
             solids += _carried(system.frame_index(frame), balls)
-    drawn = {(s.node, s.kind, *np.round(s.position, 12), *np.round(s.size, 12)) for s in solids}
+    keys = {(s.node, s.kind, *np.round(s.position, 12), *np.round(s.size, 12)) for s in solids}
     for frame, shape in pairs:
         solid = _solid(system.frame_index(frame), shape, parameters)
-        if (solid.node, solid.kind, *np.round(solid.position, 12), *np.round(solid.size, 12)) not in drawn:
+        if (solid.node, solid.kind, *np.round(solid.position, 12), *np.round(solid.size, 12)) not in keys:
             solids.append(solid)
     return [*grounds.values(), *solids]
 

@@ -13,7 +13,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_count, check_array
+from vioc.checks import as_count, as_share, check_array
 
 Tree = Any  # an index of a vector field (0 is the drift), or a pair of trees
 NEAR, APART = 3, 0.1  # number of generic points near the given point, and their relative distance
@@ -123,10 +123,10 @@ class Accessibility:
         of = f"{self.size}{' on the constraint manifold' if self.held else ''}"
         lines = [f"rank {self.ranks[-1]} of {of} by brackets up to degree {self.degree} (growth {ranks})"]
         if self.closed:
-            lost = self.size - self.ranks[-1]
+            count = self.size - self.ranks[-1]
             lines.append(
-                f"not accessible, and closed: longer brackets add nothing, {lost} "
-                f"{'quantity is' if lost == 1 else 'quantities are'} conserved whatever the inputs do"
+                f"not accessible, and closed: longer brackets add nothing, {count} "
+                f"{'quantity is' if count == 1 else 'quantities are'} conserved whatever the inputs do"
             )
         elif not self.accessible:
             lines.append("not accessible by these; a higher degree may show more")
@@ -189,45 +189,47 @@ def accessibility(
     quantities are conserved; otherwise `degree` may be too low. Constraints are conserved quantities, too;
     with `held`, all results refer to the manifold where it is 0.
     """
-    held = getattr(rates, "held", None)
+    degree, tolerance = as_count(degree, "degree"), as_share(tolerance, "tolerance")
+    constraint = getattr(rates, "held", None)
     n, fields = _fields(getattr(rates, "rates", rates))
     x = check_array(x, (n,), "x")
-    held = None if held is None or not held.numel_out(0) else held
-    off = 0.0 if held is None else float(np.abs(np.array(held(x))).max())
-    if not off <= HELD * (1 + np.abs(x).max()):
-        raise ValueError(f"x: constraints are off by {off:.2g} there; consistent_configuration finds a start")
-    degree = as_count(degree, "degree")
+    constraint = None if constraint is None or not constraint.numel_out(0) else constraint
+    violation = 0.0 if constraint is None else float(np.abs(np.array(constraint(x))).max())
+    if not violation <= HELD * (1 + np.abs(x).max()):
+        raise ValueError(
+            f"x: constraints are off by {violation:.2g} there; consistent_configuration finds a start"
+        )
     if not theta or min(theta) < 1:
         raise ValueError(f"theta: expected numbers >= 1, got {theta}")
     about = x + APART * np.random.default_rng(0).uniform(-1, 1, (NEAR, n)) * (1 + np.abs(x))
-    (x, lost), *near = (_on_manifold(held, point) for point in (x, *about))
+    (x, rank), *near = (_on_manifold(constraint, point) for point in (x, *about))
     brackets, *others = _evaluate(fields, n, np.stack([x, *(point for point, _ in near)]), degree)
     ranks, size = _growth(brackets, n, degree, tolerance)
-    closed = ranks[-1] < n - lost and all(
-        len(found) > 1 and found[-2] == found[-1] == ranks[-1]
-        for found in (ranks, *(_growth(b, n, degree, tolerance)[0] for b in others))
+    closed = ranks[-1] < n - rank and all(
+        len(growth) > 1 and growth[-2] == growth[-1] == ranks[-1]
+        for growth in (ranks, *(_growth(b, n, degree, tolerance)[0] for b in others))
     )
-    closed = closed and all(also == lost for _, also in near)
+    closed = closed and all(also == rank for _, also in near)
     drift = brackets[0]
     strong = _span(brackets[1:], n, tolerance, size).shape[1]
-    tried = [(_obstructions(brackets, n, t, tolerance, size, n - lost), t) for t in theta]
-    best = min(tried, key=lambda item: len(item[0]))
+    candidates = [(_obstructions(brackets, n, t, tolerance, size, n - rank), t) for t in theta]
+    best = min(candidates, key=lambda item: len(item[0]))
     still = bool(np.linalg.norm(drift.value) <= tolerance * max(1.0, size))
-    found = (n, degree, ranks, strong, still, best[0], best[1], tuple(brackets))
-    return Accessibility(*found, closed=closed, held=lost)
+    results = (n, degree, ranks, strong, still, best[0], best[1], tuple(brackets))
+    return Accessibility(*results, closed=closed, held=rank)
 
 
-def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a point near x at which the constraint functions `held` are 0.
+def _on_manifold(h: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return a point near x at which the constraint functions `h` are 0.
     The rank of their Jacobian at this point is returned, too; it is -1 if no point is found.
 
     At other points, the brackets would include a drift of the constraints.
     """
-    if held is None:
+    if h is None:
         return x, 0
-    slope = held.factory("slope", held.name_in(), [f"jac:{held.name_out(0)}:{held.name_in(0)}"])
+    slope = h.factory("slope", h.name_in(), [f"jac:{h.name_out(0)}:{h.name_in(0)}"])
     for _ in range(ITERATIONS):
-        value, J = np.array(held(x)).ravel(), np.array(slope(x))
+        value, J = np.array(h(x)).ravel(), np.array(slope(x))
         if np.abs(value).max() <= HELD * (1 + np.abs(x).max()):
             return x, int(np.linalg.matrix_rank(J, tol=HELD * max(1.0, float(np.abs(J).max()))))
         x = x - np.linalg.lstsq(J, value, rcond=HELD)[0]
@@ -279,9 +281,9 @@ def hall_basis(count: int, degree: int) -> list[Tree]:
                 if isinstance(b, tuple) and place[b[0]] > i:
                     continue
                 place[(a, b)] = len(place)
-        fresh = [t for t in place if t not in set(basis)]
-        basis += fresh
-        degrees += [d] * len(fresh)
+        new_trees = [t for t in place if t not in set(basis)]
+        basis += new_trees
+        degrees += [d] * len(new_trees)
     return basis
 
 
@@ -301,7 +303,7 @@ def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> 
                 known[tree] = fields[tree](z)
         return known[tree]
 
-    wanted: list[list[Tree]] = []
+    families: list[list[Tree]] = []
     degrees = [tuple(_count(t, i) for i in range(m + 1)) for t in trees]
     for tree, d in zip(trees, degrees, strict=True):
         bad = d[0] % 2 == 1 and not any(k % 2 for k in d[1:])
@@ -310,21 +312,21 @@ def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> 
                 f"accessibility: {m} inputs have too many permutations; at most {MOST_PERMUTATIONS}"
             )
         orders = permutations(range(1, m + 1)) if bad and any(d[1:]) else [tuple(range(1, m + 1))]
-        wanted.append([_renamed(tree, (0, *order)) for order in orders])
+        families.append([_renamed(tree, (0, *order)) for order in orders])
     expressions = [
         ca.horzcat(value(t), sum((value(p) for p in ps), ca.SX.zeros(n)))
-        for t, ps in zip(trees, wanted, strict=True)
+        for t, ps in zip(trees, families, strict=True)
     ]
     function = ca.Function("brackets", [z], expressions, {"cse": True})
-    found: list[list[Bracket]] = []
+    brackets: list[list[Bracket]] = []
     for x in X:
-        found.append([])
+        brackets.append([])
         for tree, d, pair in zip(trees, degrees, function.call([ca.DM(x)]), strict=True):
             both = np.array(ca.densify(pair), float).reshape(n, 2)
             if not np.isfinite(both).all():
                 raise ValueError(f"the bracket {_name(tree)} is not finite at x = {x}")
-            found[-1].append(Bracket(_name(tree), d, both[:, 0].copy(), both[:, 1].copy()))
-    return found
+            brackets[-1].append(Bracket(_name(tree), d, both[:, 0].copy(), both[:, 1].copy()))
+    return brackets
 
 
 def _obstructions(
@@ -341,7 +343,7 @@ def _obstructions(
     def weighted(b: Bracket) -> float:
         return b.degrees[0] / theta + sum(b.degrees[1:])
 
-    found = []
+    names = []
     for b in brackets:
         if not b.bad:
             continue
@@ -349,13 +351,13 @@ def _obstructions(
         Q = _span(lower, n, tolerance, size)
         rest = b.symmetrized - Q @ (Q.T @ b.symmetrized)
         if np.linalg.norm(rest) > tolerance * max(size, float(np.linalg.norm(b.symmetrized))):
-            found.append(b.name)
+            names.append(b.name)
     longest = max(sum(b.degrees) for b in brackets)
     drifts = longest - 1 + longest % 2  # odd; with one input twice, this is the next bad bracket
     lower = [c for c in brackets if weighted(c) < 2 + drifts / theta - 1e-12]
     if _span(lower, n, tolerance, size).shape[1] < rank:
-        found.append(f"bad ones of more than {longest} fields")
-    return tuple(found)
+        names.append(f"bad ones of more than {longest} fields")
+    return tuple(names)
 
 
 def _span(brackets: list[Bracket], n: int, tolerance: float, size: float) -> np.ndarray:

@@ -139,10 +139,10 @@ def region_of_attraction(
             f"`rollout(x0, steps)`, got {type(loop).__name__}; ClosedLoop(f, law) gives a law its plant"
         )
     f: Any = loop.map
-    held = getattr(loop, "x", None) if target is None else target
-    if held is None:
+    goal_state = getattr(loop, "x", None) if target is None else target
+    if goal_state is None:
         raise ValueError(f"target: {loop!r} has no state to which it regulates; give it, target=(nx,)")
-    center = f.check_state(held, "target")
+    center = f.check_state(goal_state, "target")
     how = {} if estimate is None else {"estimate": estimate}
     goal = in_order(goal, f.space.error_names, "goal", np.inf)
     limits = as_floats(goal, "goal")
@@ -153,7 +153,7 @@ def region_of_attraction(
     sampler = region if callable(region) else StartBox.of(f, region, center)
     points = [{"count": min(batch, samples - i)} for i in range(0, samples, batch)]
     task = functools.partial(_catch, loop, sampler, center, limits, steps, how)
-    done = sweep(
+    parts = sweep(
         task,
         points,
         seed=seed,
@@ -162,8 +162,8 @@ def region_of_attraction(
         store=store,
         progress=progress,
     ).values
-    starts = np.concatenate([d["starts"] for d in done])
-    distances = np.concatenate([d["distances"] for d in done])
+    starts = np.concatenate([d["starts"] for d in parts])
+    distances = np.concatenate([d["distances"] for d in parts])
     units = {n: f.unit(n) for n in f.state_names}
     return Attraction(starts, distances <= 1, distances, f.state_names, units, center)
 

@@ -42,9 +42,9 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
         M = s.basis @ s.factor  # states reached by inputs of unit energy are M w with |w| <= 1
     else:
         M = sight_factor(s.basis, s.factor, s.subspace.basis)
-        lost = np.linalg.norm((s.basis @ s.subspace.complement)[pair], axis=1)
-        if (lost > SEEN).any():
-            name = (first, second)[int(np.argmax(lost))]
+        norms = np.linalg.norm((s.basis @ s.subspace.complement)[pair], axis=1)
+        if (norms > SEEN).any():
+            name = (first, second)[int(np.argmax(norms))]
             raise ValueError(f"ellipse: not bounded, a part of {name!r} never shows; see combinations()")
     return intersect(M, pair) if section else project(M, pair)
 

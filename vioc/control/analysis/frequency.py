@@ -96,10 +96,10 @@ class FrequencyResponse:
         out = sizes(scales, self.outputs, "scales")
         into = sizes(input_scales, self.inputs, "input_scales", INPUTS)
         scaled = self.values * into / out[:, None]
-        found = np.full((len(scaled), min(scaled.shape[1:])), np.inf)
+        result = np.full((len(scaled), min(scaled.shape[1:])), np.inf)
         finite = np.isfinite(scaled).all(axis=(1, 2))
-        found[finite] = np.linalg.svd(scaled[finite], compute_uv=False)
-        return found
+        result[finite] = np.linalg.svd(scaled[finite], compute_uv=False)
+        return result
 
     def plot(
         self, output: str | None = None, input: str | None = None, *, ax: Any = None, **scales: Any
@@ -201,9 +201,9 @@ def _grid(A: np.ndarray, dt: float) -> np.ndarray:
     top = 0.5 / dt
     poles = np.linalg.eigvals(A)
     peaks = np.abs(np.angle(poles[np.abs(poles) > 1e-6])) / (2 * np.pi * dt)
-    beside = (peaks[:, None] * (1 + NEAR)).ravel()
-    beside = beside[(beside > top * 10.0**-DECADES) & (beside < top)]
-    return np.unique(np.concatenate([np.geomspace(top * 10.0**-DECADES, top, POINTS), beside]))
+    neighbours = (peaks[:, None] * (1 + NEAR)).ravel()
+    neighbours = neighbours[(neighbours > top * 10.0**-DECADES) & (neighbours < top)]
+    return np.unique(np.concatenate([np.geomspace(top * 10.0**-DECADES, top, POINTS), neighbours]))
 
 
 def _checked(frequencies: Any, dt: float) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.checks import as_count, as_floats, check_array
+from vioc.checks import as_count, as_floats, as_share, check_array
 from vioc.control.linear.rank import compressed, input_pair, output_pair
 from vioc.errors import OptimizationError
 
@@ -126,8 +126,8 @@ class Steering(NamedTuple):
 
     def __repr__(self) -> str:
         steps, inputs = np.shape(self.u)
-        missed = f"misses the target by {np.linalg.norm(self.missed):.3g}"
-        reach = missed if np.isinf(self.energy) else "reaches the target"
+        miss = f"misses the target by {np.linalg.norm(self.missed):.3g}"
+        reach = miss if np.isinf(self.energy) else "reaches the target"
         u = f"{steps} steps of {inputs} inputs up to {np.abs(self.u).max(initial=0.0):.3g}"
         return f"Steering(energy {self.energy:.6g}, {u}, {reach})"
 
@@ -150,21 +150,21 @@ def steer(A: Matrices, B: Matrices, target: Any, tolerance: float = REACHABLE) -
     Steering
         If the target is unreachable, `energy` is inf and `u` leads to the nearest state.
     """
-    L = gramian_factor(A, B)
+    L, tolerance = gramian_factor(A, B), as_share(tolerance, "tolerance")
     target = check_array(target, (len(L),), "target")
     U, singular, _ = np.linalg.svd(L, full_matrices=False)
     keep = singular > tolerance * singular.max(initial=0.0)
     U, singular = U[:, keep], singular[keep]
     coordinates = U.T @ target
-    missed = target - U @ coordinates
+    residual = target - U @ coordinates
     adjoint = U @ (coordinates / singular**2)
     u = []
     for Ak, Bk in zip(reversed(list(A)), reversed(list(B)), strict=True):
         u.append(Bk.T @ adjoint)
         adjoint = Ak.T @ adjoint
-    lost = np.linalg.norm(missed) > tolerance * np.linalg.norm(target)
+    lost = np.linalg.norm(residual) > tolerance * np.linalg.norm(target)
     energy = np.inf if lost else float(((coordinates / singular) ** 2).sum())
-    return Steering(energy, np.array(u[::-1]), missed)
+    return Steering(energy, np.array(u[::-1]), residual)
 
 
 def _smith(A: np.ndarray, B: np.ndarray) -> np.ndarray:
@@ -177,9 +177,9 @@ def _smith(A: np.ndarray, B: np.ndarray) -> np.ndarray:
         )
     W, F = B @ B.T, A
     for _ in range(64):
-        more = F @ W @ F.T
-        W = W + more
-        if np.abs(more).max(initial=0.0) <= np.finfo(float).eps * np.abs(W).max(initial=0.0):
+        term = F @ W @ F.T
+        W = W + term
+        if np.abs(term).max(initial=0.0) <= np.finfo(float).eps * np.abs(W).max(initial=0.0):
             return 0.5 * (W + W.T)
         F = F @ F
     raise OptimizationError(f"the Gramian does not converge: an eigenvalue of A has size {radius:.17g}")

@@ -69,13 +69,13 @@ def enclose(function: ca.Function, *boxes: Interval) -> list[Interval]:
             else:
                 name = next(n for n, v in vars(ca).items() if n.startswith("OP_") and v == kind)
                 raise NotImplementedError(f"intervals: no enclosure of {name} in {function.name()}")
-    found = []
+    enclosures = []
     for i, (low, high) in enumerate(outputs):
         shape = function.size_out(i)
-        found.append(
+        enclosures.append(
             Interval(*(np.swapaxes(a.reshape(count, shape[1], shape[0]), 1, 2) for a in (low, high)))
         )
-    return found
+    return enclosures
 
 
 def _whole(a: Interval) -> Interval:
@@ -143,11 +143,11 @@ def _wave(function: Callable, peak: float) -> Callable[[Interval], Interval]:
         slack = LIBM * UNIT
         low, high = ends.min(axis=0) - slack, ends.max(axis=0) + slack
         # test if the interval contains a peak, with a margin
-        around = 1e-9 * (1 + np.abs(a.low) + np.abs(a.high))
+        margin = 1e-9 * (1 + np.abs(a.low) + np.abs(a.high))
         turn = 2 * np.pi
 
-        def holds(at: float) -> np.ndarray:
-            return np.floor((a.high + around - at) / turn) >= np.ceil((a.low - around - at) / turn)
+        def holds(angle: float) -> np.ndarray:
+            return np.floor((a.high + margin - angle) / turn) >= np.ceil((a.low - margin - angle) / turn)
 
         high = np.where(holds(peak), 1.0, np.minimum(high, 1.0))
         low = np.where(holds(peak + np.pi), -1.0, np.maximum(low, -1.0))

@@ -225,19 +225,19 @@ class _Decrease:
         Returns this error and its V, or None and inf. The search starts in `count` random directions.
         """
         far = np.sqrt(largest)
-        found: list[tuple[float, np.ndarray]] = []
+        pairs: list[tuple[float, np.ndarray]] = []
         for _ in range(count):
             direction = rng.standard_normal(self.map.ndx)
             direction /= np.linalg.norm(direction)
             # only radii below the tenth smallest matter
-            limit = sorted(r for r, _ in found)[9] if len(found) > 9 else far
+            limit = sorted(r for r, _ in pairs)[9] if len(pairs) > 9 else far
             radius = self.radius(direction, limit)
             if np.isfinite(radius):
-                found.append((radius, direction))
-        if not found:
+                pairs.append((radius, direction))
+        if not pairs:
             return None, np.inf
-        found.sort(key=lambda item: item[0])
-        best = min((self._descend(rng, r, d) for r, d in found[:3]), key=lambda item: item[0])
+        pairs.sort(key=lambda item: item[0])
+        best = min((self._descend(rng, r, d) for r, d in pairs[:3]), key=lambda item: item[0])
         return self._result(best)
 
     def refine(self, rng: np.random.Generator, w: np.ndarray) -> tuple[np.ndarray, float]:

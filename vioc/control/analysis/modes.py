@@ -161,11 +161,11 @@ def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any 
     system = linear_system(f, about, manifold)
     x, u, T = system.x[0], system.u[0], system.T[0]
     A, B = system.A[0], system.B[0]
-    moved = np.abs(f.difference(x, f.step(x, u))).max() / (1 + np.abs(x).max())
+    defect = np.abs(f.difference(x, f.step(x, u))).max() / (1 + np.abs(x).max())
     if gain is not None:
         K = check_array(getattr(gain, "K", gain), (f.nu, f.ndx), "gain") @ T
         A = A - B @ K
-    return _modes(A, system, f.dt, moved)
+    return _modes(A, system, f.dt, defect)
 
 
 def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = None) -> Modes:
@@ -193,22 +193,22 @@ def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = No
         If the trajectory does not close; the message names the state with the error.
     """
     trajectory = trajectory_of(trajectory)
-    moved = check_closed(f, trajectory)
+    gap = check_closed(f, trajectory)
     system = linear_system(f, trajectory, manifold, closed=True)
     product = np.eye(system.A.shape[-1])
     for A in system.A:
         product = A @ product
     product = system.T[0].T @ system.T[-1] @ product  # back to the first basis of the same space
-    return _modes(product, system, float(trajectory.t[-1] - trajectory.t[0]), moved)
+    return _modes(product, system, float(trajectory.t[-1] - trajectory.t[0]), gap)
 
 
-def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> Modes:
+def _modes(A: np.ndarray, system: LinearSystem, period: float, defect: float) -> Modes:
     values, vectors = np.linalg.eig(A)
     values = values.astype(complex)
-    side = sides(A, values, max(KNOWN, moved))
+    side = sides(A, values, max(KNOWN, defect))
     noise = max(DEADBEAT, 1e-13 * np.linalg.norm(A, 2)) if len(A) else DEADBEAT
     order = np.argsort(-np.abs(values), kind="stable")
-    found = []
+    mode_list = []
     for i in order:
         s = values[i]
         if abs(s) <= noise or s.imag < 0:
@@ -216,7 +216,7 @@ def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> 
         shape = system.T[0] @ vectors[:, i].astype(complex)
         shape = shape / shape[np.argmax(np.abs(shape))]
         rate = np.log(s) / period
-        found.append(
+        mode_list.append(
             Mode(
                 complex(s),
                 float(abs(rate.imag) / (2 * np.pi)),
@@ -227,10 +227,10 @@ def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> 
             )
         )
     deadbeat = int((np.abs(values) <= noise).sum())
-    return Modes(tuple(found), deadbeat, values, period, verdict(side), *_stays(A, system))
+    return Modes(tuple(mode_list), deadbeat, values, period, verdict(side), *_constant_states(A, system))
 
 
-def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
+def _constant_states(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
     """Return the names of states with constant deviations, and the number of drifts.
     Constant deviations are eigenvectors of the system matrix A for the eigenvalue 1. A drift is a deviation
     that grows at a constant rate.
@@ -239,12 +239,12 @@ def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
         return (), 0
     balanced = matrix_balance(A, permute=False, separate=True)[1][0]
     candidates = [natural_units(A), balanced, np.ones(len(A))]
-    found = [(d, np.linalg.svd((A - np.eye(len(A))) * d / d[:, None])) for d in candidates]
-    units, (U, sizes, rows) = max(found, key=lambda one: _clarity(one[1][1]))
-    left = sizes <= STILL * sizes[0]
-    if not left.any():
+    decompositions = [(d, np.linalg.svd((A - np.eye(len(A))) * d / d[:, None])) for d in candidates]
+    units, (U, sizes, rows) = max(decompositions, key=lambda one: _clarity(one[1][1]))
+    small = sizes <= STILL * sizes[0]
+    if not small.any():
         return (), 0
-    U, kernel = U[:, left], rows[left].T
+    U, kernel = U[:, small], rows[small].T
     # a vector of the kernel orthogonal to the left kernel is in the range of A - 1, so it has a rate
     drifts = int((np.linalg.svd(U.T @ kernel)[1] <= STILL).sum())
     kernel = qr(units[:, None] * kernel, mode="economic")[0]

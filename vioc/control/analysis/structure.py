@@ -110,11 +110,15 @@ class Structure:
         The gain tells how strongly inputs move the state along a direction or, for observability, how
         strongly a deviation in this direction appears in the outputs.
 
-        The threshold is `ROUNDING` times the largest gain. The number is below `rank` if the horizon is short
-        for slow motions, or if the rank counts rounding errors as motion. Rounding errors of A and B are
-        removed (`without_rounding`), but those of the states of the linearization are not.
+        The threshold is `ROUNDING` times the largest gain. Each state is scaled by its own motion under the
+        inputs or, for observability, by its own effect on the outputs, so that units do not matter. The
+        number is below `rank` if the horizon is short for slow motions, or if the rank counts rounding errors
+        as motion. Rounding errors of A and B are removed (`without_rounding`), but those of the states of the
+        linearization are not.
         """
-        gains = np.array([d.gain for d in self._directions])
+        L = self.basis @ self.factor
+        sizes = np.linalg.norm(L, axis=1)
+        gains = np.linalg.svd(L[sizes > 0] / sizes[sizes > 0, None], compute_uv=False)
         return int(np.count_nonzero(gains > ROUNDING * gains.max(initial=0.0)))
 
     @property
@@ -129,9 +133,9 @@ class Structure:
         For observability, it is the fraction in unobservable directions. The values are from 0 to 1.
         """
         Q, N = self._scaled
-        whole = np.linalg.norm(Q, axis=1) ** 2
-        lost = np.linalg.norm(Q @ N, axis=1) ** 2
-        shares = np.divide(lost, whole, out=np.zeros_like(lost), where=whole > SMALL)
+        totals = np.linalg.norm(Q, axis=1) ** 2
+        amounts = np.linalg.norm(Q @ N, axis=1) ** 2
+        shares = np.divide(amounts, totals, out=np.zeros_like(amounts), where=totals > SMALL)
         return {n: float(s) for n, s in zip(self.names, shares, strict=True)}
 
     def combinations(self) -> list[dict[str, float]]:
@@ -145,13 +149,13 @@ class Structure:
         Q, N = self._scaled
         if not N.shape[1]:
             return []
-        found = []
+        combinations = []
         for row in eliminated((Q @ N).T):
             size = np.abs(row / np.abs(row).max()).round(6)  # equal sizes stay in the order of names
             row = row / row[np.argmax(size)]
             weights = {n: float(v) for n, v in zip(self.names, row, strict=True) if abs(v) > SMALL}
-            found.append(dict(sorted(weights.items(), key=lambda item: -round(abs(item[1]), 6))))
-        return sorted(found, key=lambda weights: self.names.index(next(iter(weights))))
+            combinations.append(dict(sorted(weights.items(), key=lambda item: -round(abs(item[1]), 6))))
+        return sorted(combinations, key=lambda weights: self.names.index(next(iter(weights))))
 
     def directions(self) -> list[Direction]:
         """Return all directions of state deviations, the one with the largest gain first.
@@ -210,8 +214,8 @@ class Structure:
             raise ValueError("steer: an observability report has no inputs")
         target = in_order(target, self.names, "target")
         dx = check_array(target, (len(self.names),), "target", self.names)
-        energy, u, missed = steer(*self._pair, self.basis.T @ dx)
-        return Steering(energy, u @ self._root.T, self.basis @ missed)
+        energy, u, residual = steer(*self._pair, self.basis.T @ dx)
+        return Steering(energy, u @ self._root.T, self.basis @ residual)
 
     def energy(self, target: Mapping[str, float] | Any) -> float:
         """Return the least energy of input changes that move the final state by `target`.
@@ -251,8 +255,8 @@ class Structure:
         if self.what == "controllable":
             inside = Q.T @ (self.basis @ self.subspace.basis / self.scales[:, None])
             return Q, null_space(inside.T, rcond=1e-12) if self.rank else np.eye(self.size)
-        never = Q.T @ (self.basis @ self.subspace.complement / self.scales[:, None])
-        return Q, orth(never, rcond=1e-12) if never.shape[1] else np.zeros((self.size, 0))
+        directions = Q.T @ (self.basis @ self.subspace.complement / self.scales[:, None])
+        return Q, orth(directions, rcond=1e-12) if directions.shape[1] else np.zeros((self.size, 0))
 
     def __str__(self) -> str:
         space = "the constraint manifold" if self.manifold else "the full state"
@@ -264,12 +268,12 @@ class Structure:
             combinations = self.combinations()
             if whole := [n for n, share in self.shares.items() if share < SMALL]:
                 lines.append(f"{verb} all of {few(whole, what='states')}")
-            lost = (
+            heading = (
                 "out of reach, whatever the inputs"
                 if self.what == "controllable"
                 else "never seen in outputs"
             )
-            lines.append(f"{lost} (to first order):")
+            lines.append(f"{heading} (to first order):")
             lines += [f"  {_combination(c)}" for c in combinations[: 2 * SHOWN]]
             if len(combinations) > 2 * SHOWN:
                 lines.append(f"  ... ({len(combinations)} in all)")
@@ -283,9 +287,9 @@ class Structure:
             )
         per = "per root of input energy" if self.what == "controllable" else "root of output energy"
         lines.append(f"over {self.steps} steps, {per}:")
-        found, last = self._directions, max(0, min(3, len(self._directions) - 3))
-        lines += [f"  {label:5} {d}" for label, d in zip(("most", "", ""), found, strict=False)]
-        lines += [f"  {label:5} {d}" for label, d in zip(("least", "", "")[:last], found[::-1], strict=False)]
+        texts, last = self._directions, max(0, min(3, len(self._directions) - 3))
+        lines += [f"  {label:5} {d}" for label, d in zip(("most", "", ""), texts, strict=False)]
+        lines += [f"  {label:5} {d}" for label, d in zip(("least", "", "")[:last], texts[::-1], strict=False)]
         return "\n".join(lines)
 
 
@@ -402,7 +406,7 @@ def observability(
     C = np.tile(C[:1], (N + 1, 1, 1)) if system.steady else C
     back = reversed_pair(A, C)
     space = _subspace(system, *back, tolerance)
-    lost = space.eigenvalues_left(system.A[0].T) if system.steady else None
+    eigenvalues = space.eigenvalues_left(system.A[0].T) if system.steady else None
     return Structure(
         "observable",
         system.names,
@@ -410,7 +414,7 @@ def observability(
         space,
         system.T[0],
         gramian_factor(*back),
-        lost,
+        eigenvalues,
         N,
         system.manifold,
         back,

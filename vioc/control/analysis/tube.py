@@ -111,29 +111,29 @@ def verified_tube(regulator: Any, level: float, *, disturbance: Any = 0.0, cells
     f, run = check_trajectory(regulator.map, regulator.reference), regulator.reference
     if not (np.isfinite(level) and level > 0):
         raise ValueError(f"level: expected a number > 0, got {level!r}")
-    T, off = _roots(regulator.P)
+    T, factors = _roots(regulator.P)
     steps = _Steps(
         f, disturbance, cells, run.x[:-1], run.u, regulator.K, T, run.x[1:], run.t, run.step_lengths
     )
-    start = float(np.sqrt(level)) * off[0]
+    start = float(np.sqrt(level)) * factors[0]
     assumed = np.full(len(run), start)
     for _ in range(ROUNDS):
         curved = steps.curvature(assumed)
         radii = [start]
         for k in range(len(run)):
             radii.append(steps.after(k, radii[-1], curved[k]))
-        found = np.array(radii)
-        if (found[:-1] <= assumed).all() and found[-1] < np.inf:
-            return Tube(f, run.x, regulator.P, (found * off) ** 2 * (1 + NORM))
+        bounds = np.array(radii)
+        if (bounds[:-1] <= assumed).all() and bounds[-1] < np.inf:
+            return Tube(f, run.x, regulator.P, (bounds * factors) ** 2 * (1 + NORM))
         if not (assumed < LARGEST).all():
             break
         # assume larger radii where the result exceeded the assumption
-        grown = np.minimum(found[:-1], 10 * assumed)
-        assumed = np.where(found[:-1] <= assumed, assumed, WIDER * grown)
-    k = int(np.argmax(np.append(~(found[:-1] <= assumed), True)))
+        grown = np.minimum(bounds[:-1], 10 * assumed)
+        assumed = np.where(bounds[:-1] <= assumed, assumed, WIDER * grown)
+    k = int(np.argmax(np.append(~(bounds[:-1] <= assumed), True)))
     raise OptimizationError(
         f"no tube from level {level:g}: the bound grows past what it was made for, first at k = {k}, level "
-        f"{found[k] ** 2:.4g}; begin lower, add cells, or choose Q so that the gains contract"
+        f"{bounds[k] ** 2:.4g}; begin lower, add cells, or choose Q so that the gains contract"
     )
 
 
@@ -178,14 +178,14 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
         raise ValueError(f"expected 0 < share < 1 and stable gains, got {share:g} and a pole of {radius:.6g}")
     P = solve_discrete_lyapunov(F.T / (radius + share * (1 - radius)), loop.Q + K.T @ loop.R @ K)
     P = 0.5 * (P + P.T)
-    T, off = _roots(np.broadcast_to(P, (TRIED + 1, *P.shape)))
+    T, factors = _roots(np.broadcast_to(P, (TRIED + 1, *P.shape)))
     points = (np.broadcast_to(a, (TRIED, *a.shape)) for a in (loop.x, loop.u, K))
     x, u, K = points
     steps = _Steps(f, disturbance, cells, x, u, K, T, x, np.zeros(TRIED), np.full(TRIED, f.dt))
     radii = np.geomspace(1e-6, 1e6, TRIED) * np.sqrt(np.trace(P))
     for _ in range(ZOOMS):
         curved = steps.curvature(radii)
-        kept = np.array([steps.after(k, r, curved[k]) * off[0] ** 2 <= r for k, r in enumerate(radii)])
+        kept = np.array([steps.after(k, r, curved[k]) * factors[0] ** 2 <= r for k, r in enumerate(radii)])
         if not kept.any():
             raise OptimizationError(
                 "no level is proven: the bound of a step is larger than the step's start at every level; "
@@ -194,7 +194,7 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
         last = int(np.flatnonzero(kept)[-1])
         best = radii[last]
         radii = np.linspace(best, radii[min(last + 1, TRIED - 1)], TRIED)
-    return Tube(f, loop.x[None], P[None], np.array([(best / off[0]) ** 2 * (1 - NORM)]))
+    return Tube(f, loop.x[None], P[None], np.array([(best / factors[0]) ** 2 * (1 - NORM)]))
 
 
 def _roots(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -217,8 +217,8 @@ def _nearly_one(A: np.ndarray, B: np.ndarray) -> float:
     It is 1 / (1 - |1 - A B|), inf if A B is not near enough.
     """
     n = len(A)
-    off = np.abs(np.eye(n) - A @ B) + 8 * n * UNIT * (np.abs(A) @ np.abs(B))
-    norm = float(np.linalg.norm(off))
+    error = np.abs(np.eye(n) - A @ B) + 8 * n * UNIT * (np.abs(A) @ np.abs(B))
+    norm = float(np.linalg.norm(error))
     return (1 + NORM) / (1 - norm) if norm < 0.5 else np.inf
 
 
@@ -248,26 +248,26 @@ class _Steps:
         d = check_array(np.broadcast_to(d, (n,)) if d.ndim == 0 else d, (n,), "disturbance")
         if (d < 0).any():
             raise ValueError(f"disturbance: expected bounds >= 0, got {disturbance!r}")
-        s, at = f.symbols, ca.SX.sym("t")
-        y, by = f.explicit(s.x, s.u, at, s.dt, s.parameters)[0], ca.vertcat(s.x, s.u)
-        args = [by, ca.vertcat(at, s.dt, s.parameters)]
-        first = ca.Function("first", args, [ca.densify(y), ca.densify(ca.jacobian(y, by))])
-        hessians = [ca.densify(ca.hessian(y[i], by)[0]) for i in range(n)]
+        s, time = f.symbols, ca.SX.sym("t")
+        y, xu = f.explicit(s.x, s.u, time, s.dt, s.parameters)[0], ca.vertcat(s.x, s.u)
+        args = [xu, ca.vertcat(time, s.dt, s.parameters)]
+        first = ca.Function("first", args, [ca.densify(y), ca.densify(ca.jacobian(y, xu))])
+        hessians = [ca.densify(ca.hessian(y[i], xu)[0]) for i in range(n)]
         self.second = ca.Function("second", args, hessians)
-        self.at, self.K, self.T, self.cells = np.hstack([x, u]), K, T[:-1], cells
+        self.centers, self.K, self.T, self.cells = np.hstack([x, u]), K, T[:-1], cells
         middle = t[:c] + 0.5 * h  # the time of a step, with its rounding error
         rest = np.hstack([middle[:, None], h[:, None], np.broadcast_to(f.theta, (c, len(f.theta)))])
         self.rest = Interval(rest.copy(), rest.copy())
         self.rest.low[:, 0] -= 8 * UNIT * (1 + np.abs(middle))
         self.rest.high[:, 0] += 8 * UNIT * (1 + np.abs(middle))
         self.S = np.linalg.inv(T[1:])
-        value, slopes = enclose(first, Interval(self.at, self.at), self.rest)
+        value, slopes = enclose(first, Interval(self.centers, self.centers), self.rest)
         near, radius = value.ball
-        off = np.abs(near[..., 0] - goal) * (1 + 4 * UNIT) + radius[..., 0] + d
+        defect = np.abs(near[..., 0] - goal) * (1 + 4 * UNIT) + radius[..., 0] + d
         G = np.concatenate([np.broadcast_to(np.eye(n), (c, n, n)), -K], axis=1)
         self.GT = _times(_exact(G), _exact(self.T))
         self.sigma = _norm(_times(_times(_exact(self.S), slopes.ball), self.GT))
-        self.drift = np.linalg.norm(np.einsum("cij,cj->ci", np.abs(self.S), off), axis=1) * (1 + NORM)
+        self.drift = np.linalg.norm(np.einsum("cij,cj->ci", np.abs(self.S), defect), axis=1) * (1 + NORM)
         self.inverse = np.array([_nearly_one(a, b) for a, b in zip(self.S, T[1:], strict=True)])
 
     def after(self, k: int, r: float, curved: float) -> float:
@@ -300,7 +300,7 @@ class _Steps:
         pad = 8 * n * UNIT * np.einsum("cij,cj->ci", np.abs(K), spans)[:, None]
         ulow = np.maximum(low @ back - high @ forth - pad, -moves[:, None])
         uhigh = np.minimum(high @ back - low @ forth + pad, moves[:, None])
-        near = self.at[:, None]
+        near = self.centers[:, None]
         box = Interval(
             np.nextafter(near + np.concatenate([low, ulow], axis=2), -np.inf).reshape(-1, near.shape[2]),
             np.nextafter(near + np.concatenate([high, uhigh], axis=2), np.inf).reshape(-1, near.shape[2]),
@@ -313,8 +313,8 @@ class _Steps:
         finite = np.isfinite(middle + radius).all(axis=(2, 3, 4), keepdims=True)
         middle, radius = (np.where(finite, a, 0.0) for a in (middle, radius))
         G, about = (a[:, None, None] for a in self.GT)
-        left = np.swapaxes(G, -1, -2), np.swapaxes(about, -1, -2)
-        turned, about = _times(_times(left, (middle, radius)), (G, about))
+        transposed = np.swapaxes(G, -1, -2), np.swapaxes(about, -1, -2)
+        turned, about = _times(_times(transposed, (middle, radius)), (G, about))
         flat = turned.reshape(c, pieces, n, n * n), about.reshape(c, pieces, n, n * n)
         mixed, about = _times(_exact(self.S[:, None]), flat)
         parts = _norm((mixed.reshape(c, pieces, n, n, n), about.reshape(c, pieces, n, n, n)))

@@ -176,9 +176,9 @@ class Cost:
         self._terminal = CostPart("terminal", f, args, terminal)
         l, m = (part.function(*args) for part in (self._running, self._terminal))
         steps = (("an input", u), ("a multiplier", lam), ("a step length", dt))
-        late = [n for n, s in steps if ca.depends_on(m, s)]
-        if late:
-            raise ValueError(f"terminal cost: depends on {late[0]}, and no step starts at the last state")
+        labels = [n for n, s in steps if ca.depends_on(m, s)]
+        if labels:
+            raise ValueError(f"terminal cost: depends on {labels[0]}, and no step starts at the last state")
         self._ends = [bool(ca.depends_on(m, s)) for s in symbols]
         self.uses_multipliers = bool(lam.numel() and ca.depends_on(l, lam))
         self._end = Evaluator(partial(end_function, f, self._terminal))
@@ -240,7 +240,7 @@ class Cost:
         implicit quantities `Mechanism.implicit` are a further argument, the cost is a function of these too,
         see `lifts`. The cost is not multiplied by the step length, even if it is a cost per second.
         """
-        return self._running.at_values(*args)
+        return self._running.expression(*args)
 
     def running_squares(self, *args: Any) -> Squares:
         """Return the running cost of a step as `Squares`, for CasADi symbols `args`.
@@ -249,7 +249,7 @@ class Cost:
         split into phi(r) and other terms, with a convex function phi of residuals r, e.g. a weighted sum of
         squares.
         """
-        return self._running.at(*args)
+        return self._running.squares(*args)
 
     def terminal_at(self, *args: Any) -> ca.SX:
         """Return the terminal cost as an expression of CasADi symbols `args`.
@@ -257,7 +257,7 @@ class Cost:
 
         The arguments are those of `running_at`; only x, parameters and reference have an effect.
         """
-        return self._terminal.at_values(*args)
+        return self._terminal.expression(*args)
 
     @property
     def lifts(self) -> tuple[bool, bool]:
@@ -274,7 +274,7 @@ class Cost:
         split into phi(r) and other terms, with a convex function phi of residuals r, e.g. a weighted sum of
         squares.
         """
-        return self._terminal.at(*args)
+        return self._terminal.squares(*args)
 
     @cached_property
     def only_time(self) -> bool:
@@ -295,13 +295,13 @@ class Cost:
         """
         if len(rows) != len(self._references):
             raise ValueError(f"references: expected {len(self._references)}, got {len(rows)}")
-        again = object.__new__(type(self))  # `copy` would pickle, which builds functions again
+        twin = object.__new__(type(self))  # `copy` would pickle, which builds functions again
         references = [
             check_array(new, (len(new), old.shape[1]), "reference")
             for new, old in zip(rows, self._references, strict=True)
         ]
-        again.__dict__.update(self.__dict__, _references=references, _stacked=None)
-        return again
+        twin.__dict__.update(self.__dict__, _references=references, _stacked=None)
+        return twin
 
     @cached_property
     def constant_hessian(self) -> np.ndarray | None:
@@ -312,7 +312,7 @@ class Cost:
             return None
         f = self.map
         args = [*f.symbols, ca.SX.sym("reference", self.reference_size)]
-        H = ca.simplify(error_expansion(f, self._running.at(*args).value, f.symbols.u)[1])
+        H = ca.simplify(error_expansion(f, self._running.squares(*args).value, f.symbols.u)[1])
         if ca.symvar(H):
             return None
         return ca.DM(H).full()
@@ -462,10 +462,10 @@ class Cost:
         """
         of_path, of_end = self._arguments(trajectory)
         total, parts = 0.0, (self._running, self._terminal)
-        weights, at = (self.step_weights(trajectory), 1.0), (of_path, of_end)
-        for part, own, rho, w, args in zip(parts, slopes, predicted, weights, at, strict=True):
-            if part.bent is not None and own is not None and rho is not None:
-                total += float(np.sum(w * own.misprediction_cost(rho, part.bent.values(*args)[0])))
+        weights, arguments = (self.step_weights(trajectory), 1.0), (of_path, of_end)
+        for part, slope, rho, w, args in zip(parts, slopes, predicted, weights, arguments, strict=True):
+            if part.bent is not None and slope is not None and rho is not None:
+                total += float(np.sum(w * slope.misprediction_cost(rho, part.bent.values(*args)[0])))
         return total
 
     def beyond(
@@ -486,8 +486,8 @@ class Cost:
         g, g_end = np.zeros((len(new), q)), np.zeros(n)
         if a is not None and along is not None:
             dz, T = _with_multipliers(lin, dx, du)
-            found = a.beyond(dz, along.values(*path)[0])
-            g = self.step_weights(new)[:, None] * (found[:, :q] + np.einsum("kij,ki->kj", T, found[:, q:]))
+            slope = a.beyond(dz, along.values(*path)[0])
+            g = self.step_weights(new)[:, None] * (slope[:, :q] + np.einsum("kij,ki->kj", T, slope[:, q:]))
         if b is not None and end is not None:
             g_end = b.beyond(dx[-1], end.values(*last)[0])
         return g, g_end

@@ -123,8 +123,8 @@ class Slopes(NamedTuple):
         The errors are e = r - rho, with the actual nonlinear residuals r (..., n, 1) of the cost and their
         linear prediction rho (..., n). W is the weight matrix of the residuals.
         """
-        off = r[..., 0] - rho
-        cost: np.ndarray = 0.5 * np.einsum("...i,...ij,...j->...", off, self.W, off)
+        error = r[..., 0] - rho
+        cost: np.ndarray = 0.5 * np.einsum("...i,...ij,...j->...", error, self.W, error)
         return cost
 
     def beyond(self, dz: np.ndarray, r: np.ndarray) -> np.ndarray:
@@ -134,8 +134,8 @@ class Slopes(NamedTuple):
         the step dz, the argument `r`, minus their linear prediction. J is the Jacobian of these residuals,
         and W their weight matrix.
         """
-        off = r - self.r - self.J @ dz[..., None]
-        g: np.ndarray = np.swapaxes(self.J, -1, -2) @ (self.W @ off)
+        error = r - self.r - self.J @ dz[..., None]
+        g: np.ndarray = np.swapaxes(self.J, -1, -2) @ (self.W @ error)
         return g[..., 0]
 
 
@@ -202,7 +202,7 @@ class CostPart:
             parts = [ca.SX(p.sparsity(), e) for p, e in zip(parts, split, strict=True)]
         self.lifted = ca.Function(name, [*args, w], parts)
 
-    def at_values(self, *args: Any) -> Any:
+    def expression(self, *args: Any) -> Any:
         """Return the cost as an expression of CasADi symbols `args`.
         The symbols stand for state, input, multipliers, parameters, step length and references.
 
@@ -224,7 +224,7 @@ class CostPart:
             return None
         return ca.Function(self._name, [*self._args, inner.w], [value])
 
-    def at(self, *args: Any) -> Squares:
+    def squares(self, *args: Any) -> Squares:
         """Return the cost as `Squares`, for CasADi symbols `args`.
 
         The symbols stand for state, input, multipliers, parameters, step length and references. The cost is
@@ -257,11 +257,11 @@ class CostPart:
         Hessian of the remaining terms of the cost, with the eigenvalues of the latter replaced by their
         magnitudes. The nonlinear residuals are None if all residuals are linear.
         """
-        evaluate, at = self._gauss_newton
+        evaluate, indices = self._gauss_newton
         gradient, H, rest, *slopes = evaluate(*args)
-        if len(at):
+        if len(indices):
             known = np.isfinite(rest).all(axis=(-2, -1), keepdims=True)
-            H[..., at[:, None], at] += np.where(known, absolute(np.where(known, rest, 0.0)), np.nan)
+            H[..., indices[:, None], indices] += np.where(known, absolute(np.where(known, rest, 0.0)), np.nan)
         return gradient, H, Slopes(*slopes) if slopes else None
 
     def second(
@@ -312,9 +312,9 @@ class CostPart:
             H += error_expansion(f, ca.dot(m, r), *self._others)[1]
             H = ca.substitute(H, m, W @ (rho - r))
         else:
-            beside = ca.vertcat(*(0 if i in rows else s.r[i] for i in range(s.r.numel())))
+            others = ca.vertcat(*(0 if i in rows else s.r[i] for i in range(s.r.numel())))
             H = error_expansion(f, s.rest + ca.dot(m, r), *self._others)[1]
-            H = ca.substitute(H, m, W @ rho + s.W[rows, :] @ beside) + squares_hessian(f, s, *self._others)
+            H = ca.substitute(H, m, W @ rho + s.W[rows, :] @ others) + squares_hessian(f, s, *self._others)
             gradient = error_jacobian(f, s.value, *self._others).T
         return Bent(
             self._rows("second", [gradient, H, *slopes], rho),
@@ -340,9 +340,9 @@ class CostPart:
         hessian = ca.simplify(error_expansion(f, structure.rest, *others)[1])
         if not ca.symvar(hessian):  # constant
             squares, hessian = squares + absolute(ca.DM(hessian).full()), ca.SX(*hessian.shape)
-        at = np.unique(hessian.sparsity().get_triplet()[0]).astype(int)
-        left = hessian[at.tolist(), at.tolist()]
-        return self._rows("gauss_newton", [gradient, squares, left, *self._curved[1]]), at
+        indices = np.unique(hessian.sparsity().get_triplet()[0]).astype(int)
+        block = hessian[indices.tolist(), indices.tolist()]
+        return self._rows("gauss_newton", [gradient, squares, block, *self._curved[1]]), indices
 
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
@@ -379,7 +379,7 @@ def end_function(f: OneStepMap, part: CostPart) -> ca.Function:
     """
     x, u, lam, theta, _ = f.symbols
     args = [*f.symbols, ca.SX.sym("reference", part.function.numel_in(5))]
-    structure = part.at(*args)
+    structure = part.squares(*args)
     m = structure.value
     gradient, hessian = error_expansion(f, m)
     rest = error_expansion(f, structure.rest)[1]

@@ -193,10 +193,10 @@ class _Targets:
         If the quantity is a component of an orientation R with the goal R_d, the deviation is this component
         of the rotation vector log(R_d' R).
         """
-        turned = component(name)
-        R = None if turned is None else self.f.quantities.rotation(turned[0])
-        if turned is not None and R is not None:
-            return rotation_vector(self._rotation(turned[0]).T @ R)[turned[1]]
+        part = component(name)
+        R = None if part is None else self.f.quantities.rotation(part[0])
+        if part is not None and R is not None:
+            return rotation_vector(self._rotation(part[0]).T @ R)[part[1]]
         e = self.f.quantity(name) - self.target(name)
         self._to_wrap.discard(name)
         if name in self._wrapped:

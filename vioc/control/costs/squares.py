@@ -57,11 +57,11 @@ class Squares:
         return Squares(ca.SX(value), ca.vec(r), ca.sparsify(ca.SX(W)), ca.SX(0))
 
     @staticmethod
-    def of(expression: Any, by: ca.SX) -> Squares:
+    def of(expression: Any, x: ca.SX) -> Squares:
         """Split a scalar expression into weighted squares of residuals and other terms.
-        The residuals depend on the symbols `by`. The weights do not depend on these symbols.
+        The residuals depend on the symbols `x`. The weights do not depend on these symbols.
 
-        The search passes through sums, differences, and products with factors that do not depend on `by`. It
+        The search passes through sums, differences, and products with factors that do not depend on `x`. It
         finds c sq(r), c r r and c r^2 / d, also if r is a sum, and e' W e with a constant matrix W that is
         positive semi-definite. If a factor c is not constant, its sign is unknown: the residual then has
         weight 0 at values with c < 0.
@@ -71,22 +71,22 @@ class Squares:
         value = ca.SX(expression)
         if not value.is_scalar():
             return Squares(value, ca.SX(0, 1), ca.SX(0, 0), value)
-        found = _Walk(by)
-        found.through(value)
-        forms = found.forms()
-        r = ca.vertcat(ca.SX(0, 1), *found.residuals, *(z for z, _ in forms))
-        weights = [ca.SX(w) for w in found.weights] + [ca.sparsify(ca.SX(C)) for _, C in forms]
+        walk = _Walk(x)
+        walk.through(value)
+        forms = walk.forms()
+        r = ca.vertcat(ca.SX(0, 1), *walk.residuals, *(z for z, _ in forms))
+        weights = [ca.SX(w) for w in walk.weights] + [ca.sparsify(ca.SX(C)) for _, C in forms]
         rest = ca.SX(0)
-        for term in found.rest:
+        for term in walk.rest:
             rest = rest + term
         return Squares(value, r, ca.diagcat(*weights) if weights else ca.SX(0, 0), rest)
 
     @staticmethod
-    def without(expression: ca.SX, by: ca.SX) -> ca.SX:
-        """Return the part of a sum that does not depend on the symbols `by`."""
-        found = _Walk(by)
-        found.through(expression)
-        return sum(found.free, ca.SX(0))
+    def without(expression: ca.SX, x: ca.SX) -> ca.SX:
+        """Return the part of a sum that does not depend on the symbols `x`."""
+        walk = _Walk(x)
+        walk.through(expression)
+        return sum(walk.free, ca.SX(0))
 
     def __add__(self, other: Squares) -> Squares:
         return Squares(
@@ -100,12 +100,12 @@ class Squares:
 class _Walk:
     """Traversal of a sum that separates squares of residuals from the other terms."""
 
-    def __init__(self, by: ca.SX):
-        self._by = by
+    def __init__(self, x: ca.SX):
+        self._symbols = x
         self.residuals: list[ca.SX] = []
         self.weights: list[ca.SX] = []  # factors of 1/2 r^2
         self.rest: list[ca.SX] = []
-        self.free: list[ca.SX] = []  # terms independent of `by`
+        self.free: list[ca.SX] = []  # terms independent of `x`
         self._known: dict[int, int] = {}
         self._products: list[tuple[float, ca.SX, ca.SX]] = []
 
@@ -134,7 +134,7 @@ class _Walk:
 
     def _multiple(self, e: ca.SX, c: Any) -> tuple[ca.SX, Any] | None:
         """Return operand and factor of a negation, doubling or division.
-        Return None for any other expression, and if the divisor depends on `by`.
+        Return None for any other expression, and if the divisor depends on `x`.
 
         The factor is that of the expression times c.
         """
@@ -190,9 +190,9 @@ class _Walk:
             self._add(r, ca.if_else(c > 0, 2 * c, 0))
 
     def _add(self, r: ca.SX, weight: ca.SX) -> None:
-        at = self._known.setdefault(r.element_hash(), len(self.residuals))
-        if at < len(self.residuals):
-            self.weights[at] = self.weights[at] + weight
+        index = self._known.setdefault(r.element_hash(), len(self.residuals))
+        if index < len(self.residuals):
+            self.weights[index] = self.weights[index] + weight
         else:
             self.residuals.append(r)
             self.weights.append(weight)
@@ -213,26 +213,26 @@ class _Walk:
             for i, (r, w) in enumerate(zip(self.residuals, self.weights, strict=True))
             if groups and w.is_constant()
         }
-        found, taken = [], set()
+        forms, indices = [], set()
         for group in groups:
-            own = [p for p in products if group & {*p[1], *p[2]}]
+            pairs = [p for p in products if group & {*p[1], *p[2]}]
             near = [i for i, a in squares.items() if a and a.keys() <= group]
             place = {key: i for i, key in enumerate(sorted(group))}
             C = np.zeros((len(group), len(group)))
-            for c, a, b in (*own, *((0.5 * float(self.weights[i]), squares[i], squares[i]) for i in near)):
+            for c, a, b in (*pairs, *((0.5 * float(self.weights[i]), squares[i], squares[i]) for i in near)):
                 for (k, x), (m, y) in product(a.items(), b.items()):
                     C[place[k], place[m]] += c * x * y
                     C[place[m], place[k]] += c * x * y
             values = np.linalg.eigvalsh(C)
             if values[0] >= -ROUNDING * values[-1]:
-                found.append((ca.vertcat(*(atoms[key] for key in sorted(group))), C))
-                taken |= {*near}
+                forms.append((ca.vertcat(*(atoms[key] for key in sorted(group))), C))
+                indices |= {*near}
             else:
                 kept = [p for p, q in zip(self._products, products, strict=True) if group & {*q[1], *q[2]}]
                 self.rest += [c * a * b for c, a, b in kept]
-        for i in sorted(taken, reverse=True):
+        for i in sorted(indices, reverse=True):
             del self.residuals[i], self.weights[i]
-        return found
+        return forms
 
     def _linear(self, e: ca.SX, atoms: dict[int, ca.SX]) -> dict[int, float]:
         """Write an expression as a linear combination of simpler expressions.
@@ -265,16 +265,16 @@ class _Walk:
         return total
 
     def _depends(self, e: ca.SX) -> bool:
-        return not e.is_constant() and bool(ca.depends_on(e, self._by))
+        return not e.is_constant() and bool(ca.depends_on(e, self._symbols))
 
 
 def _joined(sets: list[set[int]]) -> list[set[int]]:
     """Merge sets that have common elements, and return the merged sets."""
-    found: list[set[int]] = []
+    groups: list[set[int]] = []
     for s in sets:
-        apart = [g for g in found if not g & s]
-        found = [*apart, s.union(*(g for g in found if g & s))]
-    return found
+        separate = [g for g in groups if not g & s]
+        groups = [*separate, s.union(*(g for g in groups if g & s))]
+    return groups
 
 
 def _same(a: ca.SX, b: ca.SX) -> bool:

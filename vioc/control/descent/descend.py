@@ -72,9 +72,9 @@ def descend(
     log = Log("optimize", HEADER, monitor)
     dt = guess_lengths(guess, dt)
     shooting = _shooting(f, cost, guess, x0, dt) if direction is None else None
-    own: dict[str, Any] = dict(armijo=armijo, method=direction or "newton", warmup=warmup, stated=stated)
+    options: dict[str, Any] = dict(armijo=armijo, method=direction or "newton", warmup=warmup, stated=stated)
     search = interrupt = None
-    begun = ""
+    start_note = ""
     quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # trials are checked by their cost
     with quiet, log.shown():
         try:
@@ -83,25 +83,25 @@ def descend(
                 shooting.iterate(max_iterations, log)
                 run = shooting.trajectory(f)
             if run is None:
-                run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
+                run, start_note = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
             with closing(LocalModels(f, cost, run, weights)) as models:
-                search = Descent(f, tolerance, run, models.value(run), log, models=models, **own)
+                search = Descent(f, tolerance, run, models.value(run), log, models=models, **options)
                 search.iterate(max_iterations)
         except KeyboardInterrupt as stop:
             interrupt = stop
             if search is None:  # interrupted during multiple shooting: use its trajectory
                 run = None if shooting is None else shooting.trajectory(f)
                 if run is None:
-                    run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
-                search = Descent(f, tolerance, run, cost.value(run), log, **own)
+                    run, start_note = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
+                search = Descent(f, tolerance, run, cost.value(run), log, **options)
             search.status, search.note = Status.INTERRUPTED, ""
     try:
         if search.status in (Status.LINE_SEARCH, Status.NO_DESCENT, Status.MAX_ITERATIONS):
             search.far = far_away(f, guess, search.run)
-        result = search.result(begun)
+        result = search.result(start_note)
     except KeyboardInterrupt as stop:  # keep the result found so far
         interrupt, search.status, search.note = stop, Status.INTERRUPTED, ""
-        result = search.result(begun)
+        result = search.result(start_note)
     return finished(result, interrupt, monitor, raise_on_failure)
 
 

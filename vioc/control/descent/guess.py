@@ -33,15 +33,15 @@ def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
     run = trajectory_of(guess)
     if not isinstance(run, Trajectory) or not len(run) or (run.x.shape[1], run.u.shape[1]) != (f.nx, f.nu):
         return guess
-    h, own = run.step_lengths, f.lengths(dt, 1 if np.ndim(dt) == 0 else len(dt))
-    if (dt is None and (h != h[0]).any()) or same_steps(h, own if np.ndim(dt) else own[0]):
+    h, lengths = run.step_lengths, f.lengths(dt, 1 if np.ndim(dt) == 0 else len(dt))
+    if (dt is None and (h != h[0]).any()) or same_steps(h, lengths if np.ndim(dt) else lengths[0]):
         return guess
     if np.ndim(dt) == 0:
-        own = np.full(steps or max(1, round(run.duration / own[0])), own[0])
+        lengths = np.full(steps or max(1, round(run.duration / lengths[0])), lengths[0])
     if f.depends_on_time is False:
         run = replace(run, t=run.t - run.t[0], k0=0)
-    near = run.resample(own * (run.duration / own.sum()), by="line")
-    return replace(near, map=f, t=f.times(own, near.k0)).on_its_step()
+    near = run.resample(lengths * (run.duration / lengths.sum()), by="line")
+    return replace(near, map=f, t=f.times(lengths, near.k0)).on_its_step()
 
 
 def guess_lengths(guess: Any, dt: Any) -> Any:
@@ -99,13 +99,13 @@ def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
     if not isinstance(guess, tuple):
         return ""
     X = guess_curve(f, guess)[0]
-    away, sizes = np.abs(f.difference(X, run.x)).max(axis=0), Sizes.along(run)
-    worst = int(np.argmax(away / sizes.states))
+    distance, sizes = np.abs(f.difference(X, run.x)).max(axis=0), Sizes.along(run)
+    worst = int(np.argmax(distance / sizes.states))
     if sizes.apart(X, run.x) <= FAR:
         return ""
     state = f.space.error_names[worst]
     return (
-        f"the trajectory that follows the guess is far from it ({state} by {away[worst]:.3g}); "
+        f"the trajectory that follows the guess is far from it ({state} by {distance[worst]:.3g}); "
         "try no guess (x0=..., steps=...), a running Q in the cost, weights in `projection`, or "
         "vioc.control.dmoc.solve"
     )

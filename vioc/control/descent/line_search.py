@@ -69,7 +69,7 @@ class Descent:
     shift: float = 0.0
     slope: float = np.nan  # slope along the first direction without a shift
     unsolved: Exception | None = None  # error of the last trial that was not a trajectory
-    begun: float = 0.0  # the larger of cost and predicted reduction at the guess
+    start_scale: float = 0.0  # the larger of cost and predicted reduction at the guess
     noise: float = 0.0
 
     def iterate(self, max_iterations: int) -> None:
@@ -110,14 +110,14 @@ class Descent:
         A shift shortens any direction, so a small predicted reduction of the cost with a shift does not mean
         convergence; directions with such small reductions are left out.
         """
-        again = self.shift > 0
+        retry = self.shift > 0
         while self.shift <= SHIFT[2]:
             aim = model.direction("newton", self.shift)
             if aim is not None and self.shift > 0 and self._short(aim):
-                if not again:  # larger shifts give shorter directions
+                if not retry:  # larger shifts give shorter directions
                     return
                 self.shift = 0.0
-                again = False  # the shift may have been larger than needed
+                retry = False  # the shift may have been larger than needed
                 continue
             if aim is not None:
                 yield aim
@@ -132,9 +132,9 @@ class Descent:
         """
         gamma, alpha = 1.0, self.armijo.alpha
         for trial in range(1, self.armijo.trials + 1):
-            found = model.trial(aim, gamma, self.value + alpha * gamma * aim.slope)
-            if found is not None:
-                return found, gamma, trial
+            trial_run = model.trial(aim, gamma, self.value + alpha * gamma * aim.slope)
+            if trial_run is not None:
+                return trial_run, gamma, trial
             self.unsolved = model.trouble or self.unsolved
             gamma *= self.armijo.beta
         return None, 0.0, self.armijo.trials
@@ -152,7 +152,7 @@ class Descent:
         It is the tolerance in units of the cost, but at least the smallest significant cost (`noise`). The
         unit is the power of 1000 in which the cost is between 30 and 30000.
         """
-        size = max(abs(self.value), FLOOR * self.begun)
+        size = max(abs(self.value), FLOOR * self.start_scale)
         return max(self.tolerance * power(size / 1000), self.noise)
 
     def _measure(self, model: LocalModel, slope: float) -> None:
@@ -164,7 +164,7 @@ class Descent:
         x = x if len(x) == self.map.ndx else np.full(self.map.ndx, x.max(initial=0.0))
         of_x, of_u = np.abs(np.einsum("kii->ki", e.lxx)), np.abs(np.einsum("kii->ki", e.luu))
         self.noise = NOISE * float((of_x @ x**2).sum() + (of_u @ u**2).sum())
-        self.begun = max(abs(self.value), -slope)
+        self.start_scale = max(abs(self.value), -slope)
 
     def _short(self, aim: DescentDirection) -> bool:
         """Return True if a direction promises only a negligible reduction of the cost.
@@ -181,7 +181,7 @@ class Descent:
         """
         self.status, self.slope, self.unsolved = Status.NO_DESCENT, np.nan, None
         for aim in self._directions(model):
-            if not self.begun:
+            if not self.start_scale:
                 self._measure(model, aim.slope)
             judge = not aim.shift and np.isnan(self.slope)
             if judge:
@@ -197,15 +197,15 @@ class Descent:
                 self._record(aim, self.value, 0.0, 0)
                 break
             before = self.value
-            found, gamma, trials = self._attempt(model, aim)
-            if found is not None:
-                self.run, self.value = found
+            iterate, gamma, trials = self._attempt(model, aim)
+            if iterate is not None:
+                self.run, self.value = iterate
             self._record(aim, before, gamma, trials)
             if judge and self._short(aim) and not self.value < before:
                 self.status = Status.CONVERGED
                 self.note = f"to rounding: the slope {aim.slope:.2g} is below the cost's precision"
                 return
-            if found is not None:
+            if iterate is not None:
                 self.status, self.slope = None, np.nan
                 if aim.method == "newton" and gamma == 1.0:
                     self.shift = self.shift / SHIFT[1] if self.shift > SHIFT[0] / 4 else 0.0
@@ -218,16 +218,16 @@ class Descent:
     def _record(self, aim: DescentDirection, cost: float, gamma: float, trials: int) -> None:
         self.log(Iteration(self.log.steps, aim.method, aim.shift, cost, aim.slope, gamma, trials))
 
-    def result(self, begun: str = "") -> Result:
+    def result(self, start_note: str = "") -> Result:
         assert self.status is not None
-        run, gap, away = open_loop(self.run)
-        status, leaves = judged(self.status, run, gap, away)
+        run, gap, departure = open_loop(self.run)
+        status, leaves = judged(self.status, run, gap, departure)
         gains = np.zeros((len(run), self.map.nu, self.map.ndx)) if self.gains is None else self.gains
         promise = "" if np.isnan(self.slope) else f", Dg.zeta = {self.slope:.3g}"
         what = self.far or advice_on(status, self.unsolved)
-        steps, said = self.log.steps, (begun, self.note, leaves, what)
-        message = verdict(status, f"{steps} iterations", self.value, *said, promise=promise)
+        steps, notes = self.log.steps, (start_note, self.note, leaves, what)
+        message = verdict(status, f"{steps} iterations", self.value, *notes, promise=promise)
         history, phases = History.of(self.log.records), (PhaseResult(run),)
-        own: dict[str, Any] = dict(own_gains=gains, own_gap=gap, slope=self.slope)
-        ended = status, message, steps, history, self.log.seconds
-        return Result(phases, self.value, *ended, self.stated, **own)
+        extra: dict[str, Any] = dict(own_gains=gains, own_gap=gap, slope=self.slope)
+        outcome = status, message, steps, history, self.log.seconds
+        return Result(phases, self.value, *outcome, self.stated, **extra)

@@ -73,9 +73,9 @@ class LocalModel:
     def _gains(self, weights: Weights | None) -> np.ndarray:
         A, B = self.lin
         if weights is None:
-            found = self._factored(convex_part(self.expansion.second, self.expansion.end_second))
-            if found is not None:
-                return found[0].gains
+            factors = self._factored(convex_part(self.expansion.second, self.expansion.end_second))
+            if factors is not None:
+                return factors[0].gains
             weights = np.eye(self.map.ndx), np.eye(self.map.nu)  # an input has no weight in the cost
         Q, R = weights
         return riccati(A, B, Q, R, Q)[0]
@@ -123,12 +123,12 @@ class LocalModel:
         """
         H, end = self.hessian(method)
         if shift > 0:
-            more, at_end = self._diagonal(*(shift * unit for unit in self._units))
-            H, end = H + more, end + at_end
-        found = self._minimizer((H, end))
-        if found is None and method == "gauss-newton":
-            found = self._minimizer(convex_part(H, end))
-        return None if found is None else descending(self, DescentDirection(method, shift, *found))
+            diagonal, at_end = self._diagonal(*(shift * unit for unit in self._units))
+            H, end = H + diagonal, end + at_end
+        minimizer = self._minimizer((H, end))
+        if minimizer is None and method == "gauss-newton":
+            minimizer = self._minimizer(convex_part(H, end))
+        return None if minimizer is None else descending(self, DescentDirection(method, shift, *minimizer))
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
@@ -155,10 +155,10 @@ class LocalModel:
         """Return the minimizer dx, du of the quadratic model.
         Return also the slope of the cost along it, or None for all three if the model has no minimum.
         """
-        found, e = self._factored(H), self.expansion
-        if found is None:
+        factors, e = self._factored(H), self.expansion
+        if factors is None:
             return None
-        lq, stages = found
+        lq, stages = factors
         dx, du, _ = lq.solve(stages, np.zeros(lq.n))
         return dx, du, float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
 
@@ -182,12 +182,12 @@ class LocalModel:
             return None
         try:
             with trying():
-                moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths)
-            value = self.cost.value(moved)
+                trial_run = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths)
+            value = self.cost.value(trial_run)
         except (StepError, OptimizationError) as error:
             self.trouble = error
             return None
-        return (moved, value) if value <= limit else None
+        return (trial_run, value) if value <= limit else None
 
 
 def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | None:

@@ -117,11 +117,11 @@ class Shooting:
         return running + end[0], gap**0.5, end
 
     def _advance(self, i: int, record: Callable[[Iteration], None]) -> None:
-        found = self._direction()
-        if found is None:
+        direction = self._direction()
+        if direction is None:
             self.status = Status.NO_DESCENT
             return
-        (dX, dU, dlam, duals), self.gains, slope, shift = found
+        (dX, dU, dlam, duals), self.gains, slope, shift = direction
         slope += float(self._end[1] @ dX[-1])
         short = self._sizes.apart(self.X, self.X + dX) <= CLOSE
         if slope > 0 and self.gap > 0:  # the smallest penalty with which the step descends
@@ -174,9 +174,9 @@ class Shooting:
             add = shift * self._shifts
             end = convex + self.keep * (hessian - convex) + np.diag(add[: len(gradient)])
             knobs = np.array([self.keep, *add])
-            found = self.programs.newton(point, self._reversed, [end, gradient], knobs)
-            if found is not None:
-                return *found, shift
+            direction = self.programs.newton(point, self._reversed, [end, gradient], knobs)
+            if direction is not None:
+                return *direction, shift
             if self.keep > 0:
                 self.keep = down * self.keep if self.keep >= 2 * least else 0.0
             else:

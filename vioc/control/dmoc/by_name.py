@@ -31,41 +31,41 @@ class Raw(NamedTuple):
     scales: Scales
 
 
-def duals(raw: Raw, i: int, gone: np.ndarray) -> Multipliers:
+def duals(raw: Raw, i: int, step_duals: np.ndarray) -> Multipliers:
     """Return the multipliers of the constraints and bounds of phase i, by name.
-    Each multiplier is an array over samples. `gone` (N, n) are the multipliers of the equations that
+    Each multiplier is an array over samples. `step_duals` (N, n) are the multipliers of the equations that
     eliminate states from the nonlinear program.
     """
     t = raw.transcription
-    phase, at = t.phases[i], t.layouts[i]
+    phase, layout = t.phases[i], t.layouts[i]
     f, n = phase.map, phase.steps
     parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for b, block in enumerate(t.program.blocks):
         if block.phase == i and block.stage:
             for name, row in zip(block.names, t.program.rows_of(b).T, strict=True):
                 parts.setdefault(name, []).append((block.samples, raw.mu[row]))
-    states = {f.state_names[j]: parts.pop(f.state_names[j], []) for j in at.eliminated}
-    named = {name: np.concatenate([mu for _, mu in found]) for name, found in parts.items()}
-    for r, dual in zip(phase.equations.solved_rows, gone.T, strict=False):
+    states = {f.state_names[j]: parts.pop(f.state_names[j], []) for j in layout.eliminated}
+    named = {name: np.concatenate([mu for _, mu in pairs]) for name, pairs in parts.items()}
+    for r, dual in zip(phase.equations.solved_rows, step_duals.T, strict=False):
         named[phase.equations.names[r]] = dual
     for names, index, known in t.unknowns_of(i):
         for name, column, is_unknown in zip(names, index.T, known.T, strict=True):
             limited = is_unknown & (np.isfinite(raw.lower[column]) | np.isfinite(raw.upper[column]))
             if limited.any() or states.get(name):
                 named[name] = np.where(is_unknown, raw.nu[column], 0.0)
-    for name, found in states.items():  # limits of eliminated states are rows
-        for samples, mu in found:
+    for name, pairs in states.items():  # limits of eliminated states are rows
+        for samples, mu in pairs:
             named[name][samples] = mu
     bounds = phase.state_bounds
     for what, k, j, low, high in phase.state_ends:  # one unknown has both limits: the tighter one is active
-        own, both = f.state_names[j], named.get(f.state_names[j], np.zeros(n + 1))
-        felt = high <= bounds[1][k, j] if both[k] > 0 else low >= bounds[0][k, j]
-        named[f"{what} {own}"] = np.array([both[k] if felt else 0.0])
-        both[k] = 0.0 if felt else both[k]
+        state_name, both = f.state_names[j], named.get(f.state_names[j], np.zeros(n + 1))
+        active = high <= bounds[1][k, j] if both[k] > 0 else low >= bounds[0][k, j]
+        named[f"{what} {state_name}"] = np.array([both[k] if active else 0.0])
+        both[k] = 0.0 if active else both[k]
     for j in np.flatnonzero(~np.isfinite(bounds).any(axis=(0, 1))).tolist():
         named.pop(f.state_names[j], None)
-    if at.H is not None:
-        named["duration"] = raw.nu[at.H[:1]] / n
+    if layout.H is not None:
+        named["duration"] = raw.nu[layout.H[:1]] / n
     return Multipliers(named)
 
 
@@ -88,13 +88,13 @@ def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
     t, w = raw.transcription, raw.w
     for b, block in enumerate(t.program.blocks):
         if block.rows:
-            at = t.program.rows_of(b)
+            entries = t.program.rows_of(b)
             yield (
                 block.names,
                 block.phase,
                 block.samples,
-                raw.scales.rows[at],
-                g[at],
+                raw.scales.rows[entries],
+                g[entries],
                 block.lower,
                 block.upper,
             )
@@ -129,7 +129,7 @@ def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: floa
     A violation counts if it exceeds `tolerance` times (s + |limit|). Here s is the typical size of the
     limited quantity, and |limit| is the smaller magnitude of its finite limits.
     """
-    found, amounts = list[Violation](), list[float]()
+    violation_list, amounts = list[Violation](), list[float]()
     for names, phase, samples, sizes, values, lower, upper in limited(raw, g):
         with np.errstate(invalid="ignore"):
             amount = np.maximum(lower - values, values - upper)
@@ -139,6 +139,6 @@ def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: floa
             sample = int(samples[k])
             amounts.append(float(amount[k, j] / size[k, j]))
             numbers = (float(a[k, j]) for a in (values, lower, upper))
-            found.append(Violation(names[j], phase, sample, float(times[phase][sample]), *numbers))
+            violation_list.append(Violation(names[j], phase, sample, float(times[phase][sample]), *numbers))
     worst = np.argsort([-a if np.isfinite(a) else -np.inf for a in amounts], kind="stable")
-    return [found[i] for i in worst]
+    return [violation_list[i] for i in worst]

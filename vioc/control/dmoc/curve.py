@@ -72,17 +72,17 @@ def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) ->
     evaluate = ca.Function("h", [f.symbols.x, f.symbols.parameters], [value, J])
     theta = list(f.parameters.values())
     of_x = Sizes(f, X, np.zeros((phase.steps, f.nu)), phase.steps * length, {}).of_states
-    driven = (X[0] != X[-1]) & (np.abs(np.diff(X, axis=0)).max(axis=0) > 0)
+    mask = (X[0] != X[-1]) & (np.abs(np.diff(X, axis=0)).max(axis=0) > 0)
     closed = X.copy()
     for k in range(len(X)):
         if k:
-            closed[k] = np.where(driven, X[k], closed[k - 1])
+            closed[k] = np.where(mask, X[k], closed[k - 1])
         for _ in range(iterations):
             error, slope = (np.asarray(v) for v in evaluate(closed[k], theta))
             slope = slope * of_x
             if np.abs(error).max() < 1e-12 * power(np.abs(slope).max()):
                 break
-            slope = np.where(driven, 0.0, slope) if k else slope
+            slope = np.where(mask, 0.0, slope) if k else slope
             closed[k] -= of_x * np.linalg.lstsq(slope, error[:, 0], rcond=1e-8)[0].clip(-0.5, 0.5)
     return closed
 
@@ -145,12 +145,12 @@ def first_step(guess: Any, phase: Phase) -> int:
     if not isinstance(run, Trajectory) or not len(run):
         return phase.k0
     length = run.duration / phase.steps if phase.free_duration else phase.length_limits[0]
-    at = float(run.t[0]) / length
-    k0 = round(at)
-    if abs(at - k0) > SAME * max(1, abs(k0)) and f.depends_on_time is not False:
+    start = float(run.t[0]) / length
+    k0 = round(start)
+    if abs(start - k0) > SAME * max(1, abs(k0)) and f.depends_on_time is not False:
         raise ValueError(
-            f"guess: it begins at t = {run.t[0]:.10g} s, {at:.6g} steps of the problem, and {f!r} depends on "
-            "time; give k0"
+            f"guess: it begins at t = {run.t[0]:.10g} s, {start:.6g} steps of the problem, and {f!r} depends "
+            "on time; give k0"
         )
     return k0
 

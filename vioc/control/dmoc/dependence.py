@@ -25,11 +25,11 @@ def dependent(raw: Raw, g: np.ndarray) -> list[str]:
     """
     t, (of_w, of_g, _) = raw.transcription, raw.scales
     J = (t.program.jac_g(raw.w, raw.p)[1].sparse() @ sp.diags(of_w)).tocsr()
-    held, met = (
+    fixed, active = (
         _met(*(side / size for side in sides))
         for size, sides in ((of_w, (raw.w, raw.lower, raw.upper)), (of_g, (g, t.row_lower, t.row_upper)))
     )
-    rows, free = np.flatnonzero(met), np.flatnonzero(~held)
+    rows, free = np.flatnonzero(active), np.flatnonzero(~fixed)
     if not len(rows) or not np.isfinite(J.data).all():
         return []
     lengths = np.sqrt(np.asarray(J[rows].multiply(J[rows]).sum(axis=1)).ravel())
@@ -52,7 +52,7 @@ def dependent(raw: Raw, g: np.ndarray) -> list[str]:
         return []
     names = t.names()
     shares = {names[1][row]: abs(c) for row, c in zip(rows, y, strict=True)}
-    shares |= {names[0][i]: abs(c) for i, c in enumerate(scaled.T @ y) if held[i]}
+    shares |= {names[0][i]: abs(c) for i, c in enumerate(scaled.T @ y) if fixed[i]}
     least = SHARE * max(shares.values())
     return [name for name, c in sorted(shares.items(), key=lambda item: -item[1]) if c >= least]
 

@@ -16,10 +16,10 @@ from vioc.control.dmoc.transcription import Transcription
 
 def states(t: Transcription, i: int, w: np.ndarray, p: np.ndarray) -> np.ndarray:
     """Return all states (N+1, nx) of a phase, including the eliminated ones."""
-    at = t.layouts[i]
-    x = np.where(at.unknown, w[at.X], 0.0)
-    if at.eliminated:
-        x[1:, at.eliminated] = _block(t, i).values(w, p)[1]
+    layout = t.layouts[i]
+    x = np.where(layout.unknown, w[layout.X], 0.0)
+    if layout.eliminated:
+        x[1:, layout.eliminated] = _block(t, i).values(w, p)[1]
     return x
 
 
@@ -30,12 +30,12 @@ def state_changes(
     In direction j, the variables w of the nonlinear program change by dw[:, j] and its parameters p by
     dp[:, j].
     """
-    at = t.layouts[i]
-    dx = np.where(at.unknown[..., None], dw[at.X], 0.0)
-    if at.eliminated:
+    layout = t.layouts[i]
+    dx = np.where(layout.unknown[..., None], dw[layout.X], 0.0)
+    if layout.eliminated:
         block = _block(t, i)
         by_w, by_p = block.slopes(w, p, len(dw), len(dp))
-        dx[1:, at.eliminated] = (by_w @ dw + by_p @ dp).reshape(len(block), block.rows, -1)
+        dx[1:, layout.eliminated] = (by_w @ dw + by_p @ dp).reshape(len(block), block.rows, -1)
     return dx
 
 
@@ -45,7 +45,7 @@ def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) 
     phase.
     """
     total = np.zeros(t.given.size)
-    if any(at.eliminated for at in t.layouts):
+    if any(layout.eliminated for layout in t.layouts):
         for b, block in enumerate(t.program.blocks):
             total += block.slope_by_given(w, p, mu[t.program.rows_of(b)], t.given.size)
     return [-total[t.given.index(i, "delta")] for i in range(len(t.phases))]
@@ -61,11 +61,11 @@ def _block(t: Transcription, i: int) -> FunctionBlock:
 
 
 def _make_block(t: Transcription, i: int) -> FunctionBlock:
-    at, n = t.layouts[i], t.phases[i].steps
+    layout, n = t.layouts[i], t.phases[i].steps
     stencil = Stencil(t)
-    function = stencil.function(ca.SX(0), stencil.node(i).x[at.eliminated])
-    samples, none = np.arange(1, n + 1), np.zeros((n, len(at.eliminated)))
-    names = tuple(t.phases[i].map.state_names[j] for j in at.eliminated)
+    function = stencil.function(ca.SX(0), stencil.node(i).x[layout.eliminated])
+    samples, none = np.arange(1, n + 1), np.zeros((n, len(layout.eliminated)))
+    names = tuple(t.phases[i].map.state_names[j] for j in layout.eliminated)
     return FunctionBlock(
         function, stencil.index(samples), stencil.given_index(samples), names, samples, none, none, i
     )

@@ -61,8 +61,8 @@ class StepRows:
             self.lower, self.upper = (np.full(len(self.unknowns), s) for s in (-np.inf, np.inf))
             w = ca.SX.sym("w", len(self.unknowns))
             theta = ca.SX.sym("theta", len(f.parameters))
-            whole = w if self.implicit else ca.SX.zeros(nm)
-            self.multipliers = ca.Function("multipliers", [w, ca.SX.sym("dt"), theta], [whole])
+            multipliers = w if self.implicit else ca.SX.zeros(nm)
+            self.multipliers = ca.Function("multipliers", [w, ca.SX.sym("dt"), theta], [multipliers])
         rows = self.function.numel_out(0)
         if rows != f.nx + len(self.unknowns):
             raise ValueError(
@@ -79,7 +79,7 @@ class StepRows:
         """Dict from the name of a step equation to that of a state with the same unit."""
         return measured(self.function, self.names, self._states, 0, 2)
 
-    def at(self, *args: Any) -> Any:
+    def residual(self, *args: Any) -> Any:
         """Return the residuals of the equations of a step.
         The arguments are (x, u, x_next, w, t, dt, parameters, contacts). w are constraint multipliers and
         variables of contacts; `contacts` holds the smoothing of contacts and the offset (give) that is added
@@ -95,7 +95,7 @@ class StepRows:
         variables of contacts; `contacts` holds the smoothing of contacts and the offset (give) that is added
         to their gaps.
         """
-        return -self.at(*args)[list(self.solved_rows)]
+        return -self.residual(*args)[list(self.solved_rows)]
 
 
 def _explicit(f: OneStepMap) -> ca.Function:
@@ -125,15 +125,15 @@ def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...],
     """
     if not function.is_a("SXFunction"):
         return (), ()
-    found = {int(j): int(np.argmax(slopes[:, j])) for j in np.flatnonzero(slopes.sum(axis=0) == 1)}
-    found = {j: r for j, r in found.items() if slopes[r].sum() == 1}
+    row_of = {int(j): int(np.argmax(slopes[:, j])) for j in np.flatnonzero(slopes.sum(axis=0) == 1)}
+    row_of = {j: r for j, r in row_of.items() if slopes[r].sum() == 1}
     now, after = _pattern(function, 0), _pattern(function, 2)
-    needed = set()
-    for j, r in found.items():
-        needed |= {*np.flatnonzero(now[r]), *np.flatnonzero(after[r])} - {j}
-        needed |= {j} & {*np.flatnonzero(now[r])}
-    entries = tuple(j for j in found if j not in needed)
-    rows = tuple(found[j] for j in entries)
+    others = set()
+    for j, r in row_of.items():
+        others |= {*np.flatnonzero(now[r]), *np.flatnonzero(after[r])} - {j}
+        others |= {j} & {*np.flatnonzero(now[r])}
+    entries = tuple(j for j in row_of if j not in others)
+    rows = tuple(row_of[j] for j in entries)
     args = function.sx_in()
     slope = ca.jacobian(function(*args)[list(rows)], args[2][list(entries)])
     exact = slope.is_constant() and (ca.DM(slope).full() == np.eye(len(rows))).all()
@@ -160,12 +160,12 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
         rest = any(depends[i][r].any() for i in (1, 3, 4))
         return depends[2][r].any() and not (here.any() or after.any() or rest)
 
-    alone = [r for r in range(rows) if only(r, np.zeros(f.nx, bool), np.ones(f.nx, bool))]
-    if len(alone) != nm:  # some constraints involve two configurations: a contact that sticks
-        alone = [r for r in range(rows) if only(r, ~moving, ~moving)]
+    constraint_rows = [r for r in range(rows) if only(r, np.zeros(f.nx, bool), np.ones(f.nx, bool))]
+    if len(constraint_rows) != nm:  # some constraints involve two configurations: a contact that sticks
+        constraint_rows = [r for r in range(rows) if only(r, ~moving, ~moving)]
     names: list[str | None] = [None] * rows
-    if len(alone) == nm:
-        for r, name in zip(alone, f.multiplier_names, strict=False):
+    if len(constraint_rows) == nm:
+        for r, name in zip(constraint_rows, f.multiplier_names, strict=False):
             names[r] = f"h.{name}"
     taken: set[int] = set()
     for j in reversed(range(f.nx)):
@@ -173,8 +173,8 @@ def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tupl
             if names[r] is None and slopes[r, j] and j not in taken:
                 names[r] = f"dynamics.{f.state_names[j]}"
                 taken.add(j)
-    left = iter([n for j, n in enumerate(f.state_names) if j not in taken])
-    return tuple(n if n is not None else f"dynamics.{next(left, f'row {r}')}" for r, n in enumerate(names))
+    spare = iter([n for j, n in enumerate(f.state_names) if j not in taken])
+    return tuple(n if n is not None else f"dynamics.{next(spare, f'row {r}')}" for r, n in enumerate(names))
 
 
 def _pattern(function: ca.Function, i: int) -> np.ndarray:
@@ -210,5 +210,5 @@ def measured(
     `names` are the names of the equations, and `inputs` are the indices of the function's inputs that are
     states.
     """
-    alone = np.any([unit_slopes(function, i) for i in inputs], axis=0)
-    return {name: states[int(np.argmax(row))] for name, row in zip(names, alone, strict=True) if row.any()}
+    mask = np.any([unit_slopes(function, i) for i in inputs], axis=0)
+    return {name: states[int(np.argmax(row))] for name, row in zip(names, mask, strict=True) if row.any()}

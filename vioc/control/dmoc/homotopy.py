@@ -45,17 +45,17 @@ Solve = Callable[[float, "tuple[SolverOutcome, float] | None", bool], tuple[Solv
 
 
 def follow(
-    solve: Solve, own: float, wide: float, max_iterations: int
+    solve: Solve, target: float, wide: float, max_iterations: int
 ) -> tuple[SolverOutcome, float, list[Stage]]:
     """Solve programs with decreasing smoothing of contact; return the last solution.
-    The smoothing falls from `wide` to `own`, which is the smoothing of the map. The smoothing of the last
+    The smoothing falls from `wide` to `target`, which is the smoothing of the map. The smoothing of the last
     solution and the records of all solves are returned, too.
 
     Parameters
     ----------
     solve : callable
         (smoothing, previous solution and its smoothing or None, True for the last solve) -> outcome, cost.
-    own, wide : float
+    target, wide : float
         Last and first smoothing.
 
     Notes
@@ -66,42 +66,42 @@ def follow(
     last solution is returned with the status of the failed solve.
     """
     stages: list[Stage] = []
-    level, fall, seconds = max(wide, own), FALL, 0.0
+    level, fall, seconds = max(wide, target), FALL, 0.0
     best: SolverOutcome | None = None
 
     def attempt(level: float) -> SolverOutcome:
         nonlocal seconds
-        found, cost = solve(level, None if best is None else (best, reached(stages)), level <= own)
-        seconds += found.seconds
-        stages.append(Stage(level, found.status, found.iterations, cost))
-        return found
+        outcome, cost = solve(level, None if best is None else (best, reached(stages)), level <= target)
+        seconds += outcome.seconds
+        stages.append(Stage(level, outcome.status, outcome.iterations, cost))
+        return outcome
 
-    found = attempt(level)
+    outcome = attempt(level)
     while True:
         count = sum(s.iterations for s in stages)
-        done = replace(found, iterations=count, seconds=seconds)
-        if found.status is Status.CONVERGED:
-            best = done
-            if level <= own:
+        total = replace(outcome, iterations=count, seconds=seconds)
+        if outcome.status is Status.CONVERGED:
+            best = total
+            if level <= target:
                 return best, level, stages
-            if found.iterations <= EASY:
+            if outcome.iterations <= EASY:
                 fall = max(fall**1.5, STEEPEST)
         else:
             fall = float(np.sqrt(fall))
-        stopped = found.status in (Status.INTERRUPTED, Status.NOT_FINITE) or count >= max_iterations
+        stopped = outcome.status in (Status.INTERRUPTED, Status.NOT_FINITE) or count >= max_iterations
         if best is None:
-            if stopped or level <= own or len(stages) == FIRST:
-                return done, level, stages
-            level, fall = max(own, NARROWER * level), FALL
-            found = attempt(level)
+            if stopped or level <= target or len(stages) == FIRST:
+                return total, level, stages
+            level, fall = max(target, NARROWER * level), FALL
+            outcome = attempt(level)
             continue
         least = reached(stages)
         if stopped or fall > FLATTEST:
             # the last solve may have converged, at a smoothing above the map's own
-            status = Status.MAX_ITERATIONS if found.status is Status.CONVERGED else found.status
+            status = Status.MAX_ITERATIONS if outcome.status is Status.CONVERGED else outcome.status
             return replace(best, status=status, iterations=count, seconds=seconds), least, stages
-        level = max(own, least * fall)
-        found = attempt(level)
+        level = max(target, least * fall)
+        outcome = attempt(level)
 
 
 def reached(stages: list[Stage]) -> float:

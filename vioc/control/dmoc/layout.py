@@ -51,26 +51,26 @@ class PhaseLayout:
         free = phase.free_duration
         own_length = int(free and staged)
         self.staged = staged
-        path, last = (phase.quantities * used for used in phase.lifts)
+        path, last = (phase.quantities * lift for lift in phase.lifts)
         others = nu + nm + nx * staged
         self.states, self.controls, self.last = len(self.kept) + own_length, others + path, last
         width = self.states + self.controls
-        at = start + len(self.eliminated) + width * np.arange(n + 1)[:, None]
+        offsets = start + len(self.eliminated) + width * np.arange(n + 1)[:, None]
         self.X = np.full((n + 1, nx), -1)
         self.X[0, self.eliminated] = start + np.arange(len(self.eliminated))
-        self.X[:, self.kept] = at + np.arange(len(self.kept))
-        first = at[:-1] + self.states
+        self.X[:, self.kept] = offsets + np.arange(len(self.kept))
+        first = offsets[:-1] + self.states
         self.U = first + np.arange(nu)
         self.L = first + nu + np.arange(nm)
         self.W = first + nu + nm + np.arange(nx) if staged else self.X[1:]
         self.V = np.full((n + 1, phase.quantities), -1)
         self.V[:-1, :path] = first + others + np.arange(path)
-        self.V[-1, :last] = at[-1] + self.states + np.arange(last)
-        self.end = int(at[-1, 0]) + self.states + last
+        self.V[-1, :last] = offsets[-1] + self.states + np.arange(last)
+        self.end = int(offsets[-1, 0]) + self.states + last
         self.unknown = self.X >= 0
         self.H: np.ndarray | None = None
         if free:
-            self.H = at[:, 0] + nx if staged else np.full(n + 1, self.end)
+            self.H = offsets[:, 0] + nx if staged else np.full(n + 1, self.end)
             self.end += not staged
 
 

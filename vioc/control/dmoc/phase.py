@@ -129,12 +129,12 @@ class Phase:
 
         `StepRows` determines these states.
         """
-        c, gone = self.cost, list(self.equations.eliminated)
-        if c is None or not gone:
+        c, eliminated = self.cost, list(self.equations.eliminated)
+        if c is None or not eliminated:
             return False
         args = [*self.map.symbols, ca.SX.sym("reference", c.reference_size)]
         both = ca.vertcat(c.running_at(*args), c.terminal_at(*args))
-        return bool(ca.depends_on(both, args[0][gone]))
+        return bool(ca.depends_on(both, args[0][eliminated]))
 
     @cached_property
     def lifts(self) -> tuple[bool, bool]:
@@ -183,11 +183,11 @@ class Phase:
     @cached_property
     def measures(self) -> dict[str, str]:
         """Dict from the name of a step equation to that of a state with the same unit."""
-        found, inner = dict(self.equations.measures), self.map.mechanism.implicit
+        state_of, inner = dict(self.equations.measures), self.map.mechanism.implicit
         if inner is not None and self.quantities:
             names = [f"implicit.{j}" for j in range(self.quantities)]
-            found |= measured(self.implicit_rows, names, self.map.state_names, 0)
-        return found
+            state_of |= measured(self.implicit_rows, names, self.map.state_names, 0)
+        return state_of
 
     @cached_property
     def implicit_rows(self) -> ca.Function:
@@ -206,13 +206,13 @@ class Phase:
         """Limits of components of the first and the last state of the phase.
         Each tuple is ("initial" or "final", sample, index of the state, lower limit, upper limit).
         """
-        found = []
+        ends = []
         for what, k, end in (("initial", 0, self._ends[0]), ("final", -1, self._ends[1])):
             for name, value in end.items():
                 if name in self.map.state_names:
                     low, high = limits(value, 1, f"{what} {name}", number="equal")
-                    found.append((what, k, self.map.state_names.index(name), float(low[0]), float(high[0])))
-        return found
+                    ends.append((what, k, self.map.state_names.index(name), float(low[0]), float(high[0])))
+        return ends
 
     @cached_property
     def state_bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -243,8 +243,8 @@ class Phase:
         The nw multipliers and contact variables of each step are variables of the nonlinear program, like
         states and inputs.
         """
-        own = {f"lambda.{n}" for n in self.map.multiplier_names}
-        if not self.equations.implicit and not own.isdisjoint(self.bounds or {}):
+        names = {f"lambda.{n}" for n in self.map.multiplier_names}
+        if not self.equations.implicit and not names.isdisjoint(self.bounds or {}):
             raise ValueError(f"bounds: {type(self.map).__name__} has no residual with multipliers to bound")
         low, high = bound_arrays(self.bounds, self.equations.unknowns, self.steps)
         return np.maximum(low, self.equations.lower), np.minimum(high, self.equations.upper)

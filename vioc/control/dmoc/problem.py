@@ -177,9 +177,9 @@ class Problem:
         check_ending(tolerance, max_iterations)
         t = self.transcription(self._form(solver, form))
         limits = self._limits(t, initial)
-        own, known = t.own_smoothing, self._duals(guess, t)
-        units = ContactUnits() if own is None else self._contact_units(guess, t, own)
-        wide = 0.0 if own is None else smoothing or (WIDE * units.smoothing if known is None else own)
+        target, known = t.own_smoothing, self._duals(guess, t)
+        units = ContactUnits() if target is None else self._contact_units(guess, t, target)
+        wide = 0.0 if target is None else smoothing or (WIDE * units.smoothing if known is None else target)
         w, p = np.clip(self._start(guess, t, wide), *limits), t.given_values(wide, units.pull)
         self._check_finite(t, w, p)
         sizes = scales(t, w, p)
@@ -213,26 +213,29 @@ class Problem:
                 q, start, count = t.given_values(level, units.pull), (w, known), min(max_iterations, PATIENCE)
                 if before is None and level != wide:
                     start = np.clip(self._start(guess, t, level), *limits), known
-                more = {"ipopt.constr_viol_tol": CENTERED * (own or 0.0) / units.smoothing} if last else {}
+                more = {"ipopt.constr_viol_tol": CENTERED * (target or 0.0) / units.smoothing} if last else {}
                 if before is not None:
                     more |= BETWEEN
-                    found, there = before
-                    duals = found.mu, self._bounds_duals(t, found, t.given_values(there, units.pull))
-                    start, count = (found.w, duals), BUDGET
+                    outcome, last_level = before
+                    duals = (
+                        outcome.mu,
+                        self._bounds_duals(t, outcome, t.given_values(last_level, units.pull)),
+                    )
+                    start, count = (outcome.w, duals), BUDGET
                 elif known is None:
                     more |= NEAR
-                found = one(q, *start, tolerance if last else max(LOOSE, tolerance), count, more)
-                return found, float(t.program.values(found.w, q)[0])
+                outcome = one(q, *start, tolerance if last else max(LOOSE, tolerance), count, more)
+                return outcome, float(t.program.values(outcome.w, q)[0])
 
-            return follow(stage, own or 0.0, wide, max_iterations)
+            return follow(stage, target or 0.0, wide, max_iterations)
 
         stages: list[Stage] = []
-        if own is None:
+        if target is None:
             outcome, reached = one(p, w, known, tolerance, max_iterations, {}), wide
-            left, larger = max_iterations - outcome.iterations, sizes.grown(t, outcome.w)
-            if outcome.status in ENDED and larger and left > 0:
+            budget, larger = max_iterations - outcome.iterations, sizes.grown(t, outcome.w)
+            if outcome.status in ENDED and larger and budget > 0:
                 duals = outcome.mu, self._bounds_duals(t, outcome, p)
-                outcome = one(p, outcome.w, duals, tolerance, left, {}, larger).behind(outcome)
+                outcome = one(p, outcome.w, duals, tolerance, budget, {}, larger).behind(outcome)
         else:
             outcome, reached, stages = search(guess, w, known)
             for again in (True, False):  # from the end of the last search, then from the trivial guess
@@ -241,23 +244,23 @@ class Problem:
                 other = None
                 if again:
                     raw = Raw(t, outcome.w, outcome.mu, np.zeros_like(outcome.w), p, *limits, sizes)
-                    ended = solution(self, raw, outcome, History.of(log.records), stages, units.pull)
-                    other = [part.trajectory for part in ended.phases]
-                retried = search(other, np.clip(self._start(other, t, wide), *limits), None)
-                stages += retried[2]
-                if retried[0].status is Status.CONVERGED or retried[1] < reached:
-                    outcome, reached = retried[:2]
+                    previous = solution(self, raw, outcome, History.of(log.records), stages, units.pull)
+                    other = [part.trajectory for part in previous.phases]
+                retry = search(other, np.clip(self._start(other, t, wide), *limits), None)
+                stages += retry[2]
+                if retry[0].status is Status.CONVERGED or retry[1] < reached:
+                    outcome, reached = retry[:2]
             outcome = replace(outcome, iterations=sum(s.iterations for s in stages))
             p = t.given_values(reached, units.pull)
         raw = Raw(t, outcome.w, outcome.mu, self._bounds_duals(t, outcome, p), p, *limits, sizes)
-        found = solution(self, raw, outcome, History.of(log.records), stages, units.pull)
-        return finished(found, None, monitor, raise_on_failure)
+        result = solution(self, raw, outcome, History.of(log.records), stages, units.pull)
+        return finished(result, None, monitor, raise_on_failure)
 
     @staticmethod
-    def _bounds_duals(t: Transcription, found: SolverOutcome, p: np.ndarray) -> np.ndarray:
+    def _bounds_duals(t: Transcription, outcome: SolverOutcome, p: np.ndarray) -> np.ndarray:
         """Return the bound multipliers for which the Lagrangian is stationary."""
-        gradient = np.asarray(t.program.grad_f(found.w, p)[1]).ravel()
-        return -(gradient + t.program.jac_g(found.w, p)[1].sparse().T @ found.mu)
+        gradient = np.asarray(t.program.grad_f(outcome.w, p)[1]).ravel()
+        return -(gradient + t.program.jac_g(outcome.w, p)[1].sparse().T @ outcome.mu)
 
     def refined(self, factor: int) -> Problem:
         """Return this problem with `factor` times as many steps over the same duration."""
@@ -286,8 +289,8 @@ class Problem:
                 raise ModelError(f"unknown parameter {name!r}; {near_misses(name, known)}")
         phases = []
         for phase in self.phases:
-            own = {n: v for n, v in values.items() if n in phase.map.parameters}
-            phases.append(replace(phase, map=phase.map.with_parameters(**own)))
+            phase_values = {n: v for n, v in values.items() if n in phase.map.parameters}
+            phases.append(replace(phase, map=phase.map.with_parameters(**phase_values)))
         return Problem(phases, self.jumps)
 
     def _limited(self, i: int, phase: Phase) -> Phase:
@@ -299,16 +302,16 @@ class Problem:
             self.maps[j % len(self.maps)].multiplier_names if 0 <= j < len(self.maps) or periodic else ()
             for j in (i - 1, i + 1)
         )
-        found = []
+        rows = []
         for name, expression in phase.map.mechanism.limits().items():
             row = PathConstraint(f"{name} >= 0" if name in (phase.bounds or {}) else name, expression, 0.0)
-            held = name.partition(".")[2]
+            constraint = name.partition(".")[2]
             if not row.by_step(phase.map):
                 lower = np.zeros(phase.steps + 1)
-                lower[[0] * (held in before) + [-1] * (held in after)] = -np.inf
+                lower[[0] * (constraint in before) + [-1] * (constraint in after)] = -np.inf
                 row = replace(row, lower=lower)
-            found.append(row)
-        return replace(phase, constraints=(*phase.constraints, *found)) if found else phase
+            rows.append(row)
+        return replace(phase, constraints=(*phase.constraints, *rows)) if rows else phase
 
     # -- starts ---------------------------------------------------------------------------------
 
@@ -336,15 +339,15 @@ class Problem:
                 f"guess: got {len(guesses)} for {len(self.phases)} phases; give a list with one for each"
             )
         w = np.zeros(t.program.size)
-        for item, phase, at in zip(guesses, self.phases, t.layouts, strict=True):
+        for item, phase, layout in zip(guesses, self.phases, t.layouts, strict=True):
             c = curve(item, phase)
-            w[at.X[at.unknown]] = c.x[at.unknown]
-            w[at.U], w[at.L] = c.u, unknowns(phase, c, smoothing)
-            w[at.V[at.V >= 0]] = quantities(phase, c.x)[at.V >= 0]
-            if at.staged:
-                w[at.W] = c.x[1:]
-            if at.H is not None:
-                w[at.H] = c.length
+            w[layout.X[layout.unknown]] = c.x[layout.unknown]
+            w[layout.U], w[layout.L] = c.u, unknowns(phase, c, smoothing)
+            w[layout.V[layout.V >= 0]] = quantities(phase, c.x)[layout.V >= 0]
+            if layout.staged:
+                w[layout.W] = c.x[1:]
+            if layout.H is not None:
+                w[layout.H] = c.length
         return w
 
     def _contact_units(self, guess: Any, t: Transcription, smoothing: float) -> ContactUnits:
@@ -356,7 +359,7 @@ class Problem:
         """
         low, high = t.lower.copy(), t.upper.copy()
         if initial is not None:
-            phase, at = self.phases[0], t.layouts[0]
+            phase, layout = self.phases[0], t.layouts[0]
             names = phase.map.state_names
             if not isinstance(initial, Mapping):
                 x = phase.map.check_state(initial, "initial state")
@@ -366,7 +369,7 @@ class Problem:
                     raise ValueError(
                         f"initial: {name!r} is free at the start of the first phase; give it there"
                     )
-                low[at.X[0, names.index(name)]] = high[at.X[0, names.index(name)]] = float(value)
+                low[layout.X[0, names.index(name)]] = high[layout.X[0, names.index(name)]] = float(value)
         return low, high
 
     def _form(self, solver: str, form: str) -> str:
@@ -375,10 +378,10 @@ class Problem:
             if form == "positions":
                 raise ValueError("form: FATROP's stages are states; use form='states', or 'ipopt'")
             return "staged"
-        whole = next((p.map for p in self.phases if not p.equations.eliminated), None)
-        if form == "positions" and whole is not None:
+        f = next((p.map for p in self.phases if not p.equations.eliminated), None)
+        if form == "positions" and f is not None:
             raise ValueError(
-                f"form: no row of the residual of {type(whole).__name__} gives a part of the next state by "
+                f"form: no row of the residual of {type(f).__name__} gives a part of the next state by "
                 "the rest of both states, so nothing can be eliminated; use form='states'"
             )
         return form

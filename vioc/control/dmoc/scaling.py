@@ -55,8 +55,8 @@ class Scales(NamedTuple):
         w are the variables at the end of a search. Return None if no variable exceeds `GROWN` times its size.
         """
         of_w = self.unknowns.copy()
-        for at in t.layouts:
-            for index in (*at.X.T, *at.U.T, *at.L.T, *at.V.T):
+        for layout in t.layouts:
+            for index in (*layout.X.T, *layout.U.T, *layout.L.T, *layout.V.T):
                 index = index[index >= 0]
                 ratio = float(np.abs(w[index] / of_w[index]).max(initial=0.0))
                 of_w[index] *= power(ratio) if ratio > GROWN else 1.0
@@ -83,7 +83,7 @@ class Scaled:
         self.given = sum(parts)
         self.x, self.q = ca.MX.sym("x", program.size), ca.MX.sym("q", self.given)
         p, self._of_w, self._of_g, self._of_f = ca.vertsplit(self.q, np.cumsum([0, *parts]).tolist())
-        self._at = [self._of_w * self.x, p]
+        self._args = [self._of_w * self.x, p]
 
     @staticmethod
     def values(p: np.ndarray, scales: Scales) -> np.ndarray:
@@ -96,25 +96,25 @@ class Scaled:
     @property
     def nlp(self) -> dict[str, ca.MX]:
         """Expressions of the scaled program for `casadi.nlpsol`: x, p, f and g."""
-        f, g = self.program.values.call(self._at, True, False)  # inlined: f and g can be evaluated separately
+        f, g = self.program.values.call(self._args, True, False)  # inlined: f, g can be evaluated separately
         return {"x": self.x, "p": self.q, "f": f / self._of_f, "g": g / self._of_g}
 
     @cached_property
     def grad_f(self) -> ca.Function:
-        f, slope = self.program.grad_f(*self._at)
+        f, slope = self.program.grad_f(*self._args)
         outputs = [f / self._of_f, self._of_w * slope / self._of_f]
         return ca.Function("grad_f", [self.x, self.q], outputs, ["x", "p"], ["f", "grad"])
 
     @cached_property
     def jac_g(self) -> ca.Function:
-        g, J = self.program.jac_g(*self._at)
+        g, J = self.program.jac_g(*self._args)
         J = _weighed(J, self._of_w, 1 / self._of_g)
         return ca.Function("jac_g", [self.x, self.q], [g / self._of_g, J], ["x", "p"], ["g", "jac"])
 
     @cached_property
     def hess_lag(self) -> ca.Function:
         sigma, mu = ca.MX.sym("sigma"), ca.MX.sym("mu", self.program.rows)
-        H = self.program.hess_lag(*self._at, sigma / self._of_f, mu / self._of_g)
+        H = self.program.hess_lag(*self._args, sigma / self._of_f, mu / self._of_g)
         names = ["x", "p", "lam_f", "lam_g"]
         args = [self.x, self.q, sigma, mu]
         return ca.Function("hess_lag", args, [_weighed(H, self._of_w, self._of_w)], names, ["hess"])
@@ -173,22 +173,22 @@ def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
     time of a fall from a typical height, and all momenta have the same typical size.
     """
     lengths = [
-        float(w[at.H[0]]) if at.H is not None else phase.length_limits[0]
-        for phase, at in zip(t.phases, t.layouts, strict=True)
+        float(w[layout.H[0]]) if layout.H is not None else phase.length_limits[0]
+        for phase, layout in zip(t.phases, t.layouts, strict=True)
     ]
     free = all(phase.equations.relaxed is None for phase in t.phases)
     duration = sum(phase.steps * h for phase, h in zip(t.phases, lengths, strict=True))
 
     def over(duration: float) -> list[Sizes]:
         return [
-            Sizes(phase.map, eliminated.states(t, i, w, p), w[t.layouts[i].U], duration, _told(phase), free)
+            Sizes(phase.map, eliminated.states(t, i, w, p), w[t.layouts[i].U], duration, _limits(phase), free)
             for i, phase in enumerate(t.phases)
         ]
 
-    found = over(duration)
-    if not free and (fall := max(map(_fall, found))) > duration:
+    sizes = over(duration)
+    if not free and (fall := max(map(_fall, sizes))) > duration:
         return over(fall)
-    return found
+    return sizes
 
 
 def _fall(sizes: Sizes) -> float:
@@ -201,16 +201,16 @@ def _fall(sizes: Sizes) -> float:
     return float(np.sqrt((sizes.of_unit("m") or 1.0) / size)) if size else 0.0
 
 
-def _told(phase: Phase) -> dict[str, np.ndarray]:
+def _limits(phase: Phase) -> dict[str, np.ndarray]:
     """Return all limits of a phase in a dict by the name of the limited quantity."""
-    f, found = phase.map, dict[str, list[np.ndarray]]()
+    f, limit_lists = phase.map, dict[str, list[np.ndarray]]()
     inputs = [INPUTS + n for n in f.input_names]
     for names, sides in ((f.state_names, phase.state_limits), (inputs, phase.input_limits)):
         for j, name in enumerate(names):
-            found.setdefault(name, []).extend(side[:, j] for side in sides)
+            limit_lists.setdefault(name, []).extend(side[:, j] for side in sides)
     for c in phase.rows:
-        found.setdefault(_quantity(c.name), []).extend(side.ravel() for side in phase.row_limits(c))
-    return {name: np.concatenate(values) for name, values in found.items()}
+        limit_lists.setdefault(_quantity(c.name), []).extend(side.ravel() for side in phase.row_limits(c))
+    return {name: np.concatenate(values) for name, values in limit_lists.items()}
 
 
 def _quantity(name: str) -> str:
@@ -224,11 +224,11 @@ def _of_unknowns(t: Transcription, i: int, sizes: Sizes, of_w: np.ndarray) -> No
     """Write the typical sizes of a phase's states, inputs and step lengths to `of_w`.
     The array `of_w` has an entry for each variable of the nonlinear program.
     """
-    at = t.layouts[i]
-    for index, own in ((at.X, sizes.of_states), (at.W, sizes.of_states), (at.U, sizes.inputs)):
-        of_w[index[index >= 0]] = np.broadcast_to(own, index.shape)[index >= 0]
-    if at.H is not None:
-        of_w[at.H] = sizes.time
+    layout = t.layouts[i]
+    for index, size in ((layout.X, sizes.of_states), (layout.W, sizes.of_states), (layout.U, sizes.inputs)):
+        of_w[index[index >= 0]] = np.broadcast_to(size, index.shape)[index >= 0]
+    if layout.H is not None:
+        of_w[layout.H] = sizes.time
 
 
 def _of_rows(
@@ -240,20 +240,20 @@ def _of_rows(
     A variable without a known unit, for example a multiplier, gets its typical size in the array `of_w`: the
     change of the variable that changes a constraint with a known unit by the size of this constraint.
     """
-    at, sized = t.layouts[i], list[tuple[np.ndarray, float | None]]()
+    layout, sized = t.layouts[i], list[tuple[np.ndarray, float | None]]()
     for b, block in enumerate(t.program.blocks):
         if block.phase == i:
             columns = zip(t.program.rows_of(b).T, block.names, strict=True)
             sized += [(rows, _size(t.phases[i], sizes, name)) for rows, name in columns]
-    told, step = np.zeros(len(of_g)), t.phases[i].equations.relaxed
+    inverse, step = np.zeros(len(of_g)), t.phases[i].equations.relaxed
     for rows, size in sized:
         if size is not None:
-            of_g[rows], told[rows] = size, 1 / size
-    slopes = (sp.diags(told) @ J).max(axis=0).toarray().ravel() if len(told) else np.zeros(len(of_w))
-    units = [""] * (at.L.shape[1] + at.V.shape[1])
+            of_g[rows], inverse[rows] = size, 1 / size
+    slopes = (sp.diags(inverse) @ J).max(axis=0).toarray().ravel() if len(inverse) else np.zeros(len(of_w))
+    units = [""] * (layout.L.shape[1] + layout.V.shape[1])
     if step is not None:
         units[: len(step.units)] = step.units
-    for index, unit in zip((*at.L.T, *at.V.T), units, strict=True):
+    for index, unit in zip((*layout.L.T, *layout.V.T), units, strict=True):
         index = index[index >= 0]
         largest, size = float(slopes[index].max(initial=0.0)), sizes.of_unit(unit)
         of_w[index] = size if size is not None else power(1 / largest) if largest > 0 else 1.0

@@ -71,9 +71,9 @@ def sensitivity(
     H = program.hess_lag(w, p, 1.0, mu).sparse().tocsr()
     H = H + sp.triu(H, 1).T
     of_w, of_g, price = scales
-    held, weak_w = _active(w / of_w, limits[0] / of_w, limits[1] / of_w, nu * of_w / price)
+    bounded, weak_w = _active(w / of_w, limits[0] / of_w, limits[1] / of_w, nu * of_w / price)
     rows, weak_g = _active(g / of_g, t.row_lower / of_g, t.row_upper / of_g, mu * of_g / price)
-    free = np.flatnonzero(~held)
+    free = np.flatnonzero(~bounded)
     active = np.flatnonzero(rows)
 
     names, D = _parameters(t)
@@ -102,14 +102,14 @@ def sensitivity(
     dw = np.zeros((program.size, len(names)))
     dw[free] = change[: len(free)]
     dw[start, np.arange(len(names) - len(start), len(names))] = 1.0
-    at, dp = t.layouts, np.hstack([D.toarray(), np.zeros((t.given.size, len(start)))])
+    layouts, dp = t.layouts, np.hstack([D.toarray(), np.zeros((t.given.size, len(start)))])
     return Sensitivity(
         names,
         cost,
-        tuple(state_changes(t, i, w, p, dw, dp) for i in range(len(at))),
-        tuple(dw[a.U] for a in at),
-        tuple(dw[a.L] for a in at),
-        tuple(np.zeros(len(names)) if a.H is None else dw[a.H[0]] for a in at),
+        tuple(state_changes(t, i, w, p, dw, dp) for i in range(len(layouts))),
+        tuple(dw[a.U] for a in layouts),
+        tuple(dw[a.L] for a in layouts),
+        tuple(np.zeros(len(names)) if a.H is None else dw[a.H[0]] for a in layouts),
         tuple(
             n for names, weak in zip(t.names(), (weak_w, weak_g), strict=True) for n in np.array(names)[weak]
         ),

@@ -156,14 +156,14 @@ class FunctionBlock:
         """
         v, g = self._symbols
         rows = self.function(v, g)[1]
-        found = []
-        for by, index, count in ((v, self.index, size), (g, self.given, given)):
-            f = ca.Function("slopes", [v, g], [ca.jacobian(rows, by)])
+        jacobians = []
+        for symbol, index, count in ((v, self.index, size), (g, self.given, given)):
+            f = ca.Function("slopes", [v, g], [ca.jacobian(rows, symbol)])
             r, c = (np.array(a, int) for a in f.sparsity_out(0).get_triplet())
             numbers = np.array(f.map(len(self))(w[self.index].T, p[self.given].T).nonzeros())
-            at = (np.arange(len(self))[:, None] * self.rows + r).ravel(), index[:, c].ravel()
-            found.append(sp.csr_matrix((numbers, at), (len(self) * self.rows, count)))
-        return found[0], found[1]
+            places = (np.arange(len(self))[:, None] * self.rows + r).ravel(), index[:, c].ravel()
+            jacobians.append(sp.csr_matrix((numbers, places), (len(self) * self.rows, count)))
+        return jacobians[0], jacobians[1]
 
     @cached_property
     def _given_slope(self) -> ca.Function:
@@ -265,10 +265,10 @@ class SeparableProgram:
         for block in self.blocks:
             if block.has_cost:
                 cost, out = block.gradient.map(len(block))(*self._gather(block))
-                used = np.array(block.gradient.sparsity_out(1).row(), int)
+                columns = np.array(block.gradient.sparsity_out(1).row(), int)
                 f += ca.sum2(cost)
                 parts.append(_nonzeros(out))
-                targets.append(block.index[:, used].ravel())
+                targets.append(block.index[:, columns].ravel())
         total = _scatter_add(parts, targets, self.size)
         return ca.Function("grad_f", [self.w, self.p], [f, total], ["x", "p"], ["f", "grad"])
 

@@ -47,24 +47,24 @@ def solution(
     t = raw.transcription
     cost, g = (np.asarray(v).ravel() for v in t.program.values(raw.w, raw.p))
     maps = problem.maps
-    gone = eliminated.multipliers(t, raw.w, raw.p, raw.mu)
+    step_duals = eliminated.multipliers(t, raw.w, raw.p, raw.mu)
     phases: list[PhaseResult] = []
     times: list[np.ndarray] = []
-    for i, (phase, at) in enumerate(zip(t.phases, t.layouts, strict=True)):
-        h = raw.w[at.H[0]] if at.H is not None else phase.length_limits[0]
+    for i, (phase, layout) in enumerate(zip(t.phases, t.layouts, strict=True)):
+        h = raw.w[layout.H[0]] if layout.H is not None else phase.length_limits[0]
         start = times[-1][-1] if times else phase.k0 * h
         k0 = round(start / h)  # an integer multiple if the map depends on time
         time = start + h * np.arange(phase.steps + 1)
         times.append(time)
-        x, u = eliminated.states(t, i, raw.w, raw.p), raw.w[at.U]
+        x, u = eliminated.states(t, i, raw.w, raw.p), raw.w[layout.U]
         each = phase.equations.multipliers.map(phase.steps)
-        multipliers = np.asarray(each(raw.w[at.L].T, h, phase.map.theta)).T
+        multipliers = np.asarray(each(raw.w[layout.L].T, h, phase.map.theta)).T
         if not phase.equations.implicit and maps[i].multiplier_names:
             multipliers = _step_multipliers(maps[i], x, u, k0, h)
         run = Trajectory(maps[i], time, x, u, multipliers, k0=k0).on_its_step()
         balls = obstacles_among(phase.constraints)
-        phases.append(PhaseResult(run, duals(raw, i, gone[i]), phase, defect(t, i, g), balls))
-    found = violations(raw, g, times)
+        phases.append(PhaseResult(run, duals(raw, i, step_duals[i]), phase, defect(t, i, g), balls))
+    violation_list = violations(raw, g, times)
     far = ""
     if status == Status.CONVERGED:
         far = next(filter(None, (off_branch(part.trajectory, SAME) for part in phases)), "")
@@ -78,14 +78,14 @@ def solution(
             "(what the others imply, or prevent), loosen a limit, or start from another guess"
         )
     if stages and outcome.status != Status.CONVERGED:
-        least, own = reached(list(stages)), t.own_smoothing
-        wider = f"contacts are solved at a smoothing of {least:.2g} m^2/s^2 only, the map's is {own:.2g}"
+        least, target = reached(list(stages)), t.own_smoothing
+        wider = f"contacts are solved at a smoothing of {least:.2g} m^2/s^2 only, the map's is {target:.2g}"
         close = too_close(t, stages[-1].smoothing, pull)
         advice = (
             f"{wider if least < np.inf else 'no contacts were solved at any smoothing'}; {close or advice}"
         )
-    message = verdict(status, f"{iterations} iterations", float(cost[0]), advice, found=found)
-    whole, apart = joined(problem.jumps, [part.trajectory for part in phases])
+    message = verdict(status, f"{iterations} iterations", float(cost[0]), advice, found=violation_list)
+    motion, apart = joined(problem.jumps, [part.trajectory for part in phases])
     return Result(
         tuple(phases),
         float(cost[0]),
@@ -95,9 +95,9 @@ def solution(
         history,
         outcome.seconds,
         lambda: problem,
-        violations=found,
+        violations=violation_list,
         margin=margin(raw, g),
-        joined=whole,
+        joined=motion,
         apart=apart,
         stages=list(stages),
         stats=outcome.stats,
@@ -117,18 +117,18 @@ def joined(jumps: Sequence[Any], runs: list[Trajectory]) -> tuple[Trajectory | N
         return None, f"the phases have other states or inputs, {ask}"
     if any(v is None for jump in jumps for v in (jump or {}).values()):
         return None, f"a jump leaves states free, {ask}"
-    leaps, whole = [], runs[:1]
+    leaps, pieces = [], runs[:1]
     for i, (run, jump) in enumerate(zip(runs[1:], jumps, strict=False), 1):
-        f, end = whole[-1].map, whole[-1].x[-1]
+        f, end = pieces[-1].map, pieces[-1].x[-1]
         leaps.append(leap(f, jump))
         after = end if leaps[-1] is None else np.asarray(leaps[-1](end, f.theta)).ravel()
-        off, sizes = np.abs(f.difference(after, run.x[0])), Sizes.along(whole[-1])
+        gap, sizes = np.abs(f.difference(after, run.x[0])), Sizes.along(pieces[-1])
         if not sizes.apart(after[None], run.x[:1]) <= MEET:
-            name = f.space.error_names[int(off.argmax())]
-            return None, f"phase {i} begins {off.max():.2g} off where phase {i - 1} ends, in {name}, {ask}"
-        whole.append(replace(run, x=np.vstack([after, run.x[1:]])))
+            name = f.space.error_names[int(gap.argmax())]
+            return None, f"phase {i} begins {gap.max():.2g} off where phase {i - 1} ends, in {name}, {ask}"
+        pieces.append(replace(run, x=np.vstack([after, run.x[1:]])))
     try:
-        return join(*whole, jumps=leaps), ""
+        return join(*pieces, jumps=leaps), ""
     except ValueError as error:  # their step indices differ, and a map depends on them
         return None, f"{error}, {ask}"
 

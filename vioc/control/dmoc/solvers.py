@@ -74,8 +74,8 @@ class SolverOutcome:
         `first` is the outcome of an earlier solve. Iterations and seconds of both solves are summed.
         """
         best = self if self.status is Status.CONVERGED else first
-        own = self.iterations + first.iterations, self.seconds + first.seconds
-        return replace(best, iterations=own[0], seconds=own[1])
+        totals = self.iterations + first.iterations, self.seconds + first.seconds
+        return replace(best, iterations=totals[0], seconds=totals[1])
 
 
 class Watch(ca.Callback):
@@ -194,13 +194,13 @@ class Solver:
             args |= dict(lam_g0=mu * of_g / of_f, lam_x0=nu * of_w / of_f)
         before = time.perf_counter()
         with _interruptible(watch), log.shown():
-            found = self._solve(**args)
+            solution = self._solve(**args)
         seconds = time.perf_counter() - before
         if watch.error is not None and not isinstance(watch.error, KeyboardInterrupt):
             raise watch.error
         stats = self._solve.stats()
         status = self._status(stats)
-        w, mu = scales.back(*(np.asarray(found[n]).ravel() for n in ("x", "lam_g")))
+        w, mu = scales.back(*(np.asarray(solution[n]).ravel() for n in ("x", "lam_g")))
         if status != Status.CONVERGED and watch.best is not None:
             _, w, mu = watch.best
         iterations = int(stats.get("iter_count", log.steps))
@@ -235,7 +235,7 @@ def _ipopt(t: Transcription, program: Scaled, tolerance: float, max_iterations: 
 
 
 def _fatrop(t: Transcription, program: Scaled, tolerance: float, max_iterations: int) -> dict[str, Any]:
-    at, phase = t.layouts[0], t.phases[0]
+    layout, phase = t.layouts[0], t.phases[0]
     n = phase.steps
     counts = np.zeros(n + 1, int)
     for block in t.blocks:
@@ -247,8 +247,8 @@ def _fatrop(t: Transcription, program: Scaled, tolerance: float, max_iterations:
         "show_eval_warnings": False,
         "structure_detection": "manual",
         "N": n,
-        "nx": [at.states] * (n + 1),
-        "nu": [at.controls] * n + [at.last],
+        "nx": [layout.states] * (n + 1),
+        "nu": [layout.controls] * n + [layout.last],
         "ng": counts.tolist(),
         "fatrop.print_level": 0,
         "fatrop.tol": tolerance,

@@ -43,12 +43,12 @@ def too_close(t: Transcription, smoothing: float, pull: float) -> str:
         near = np.flatnonzero(push[k] > SHARE)
         more = f" and {len(near) - 5} more" if len(near) > 5 else ""
         where = f" of {phase.name or f'phase {i}'}" * (len(t.phases) > 1)
-        needed = (len(near) - 1) * smoothing / pull
+        room = (len(near) - 1) * smoothing / pull
         return (
             f"gaps of {', '.join(names[j] for j in near[:5])}{more} are limited to at most "
             f"{rooms[k, near].max():.2g} m at sample {k}{where}, where contacts with a smoothing of "
             f"{smoothing:.2g} m^2/s^2 push with {push[k].sum():.2g} times the weight, so nothing can rest: "
-            f"give them {needed:.2g} m of room, or begin at a narrower smoothing="
+            f"give them {room:.2g} m of room, or begin at a narrower smoothing="
         )
     return ""
 
@@ -68,11 +68,11 @@ def _rooms(phase: Phase, names: list[str]) -> np.ndarray:
     given = np.isfinite(high - low)
     middle = np.where(given, 0.5 * (np.where(given, low, 0) + np.where(given, high, 0)), 0.0)
     half = np.where(given, 0.5 * (high - low), 0.0)
-    felt = np.array([ca.which_depends(g, x, 1, False) for g in ca.vertsplit(gaps)], bool)
+    dependence = np.array([ca.which_depends(g, x, 1, False) for g in ca.vertsplit(gaps)], bool)
     rooms = np.full((phase.steps + 1, len(names)), np.inf)
-    for k in np.flatnonzero((given[:, None] | ~felt).all(axis=2).any(axis=1)):
+    for k in np.flatnonzero((given[:, None] | ~dependence).all(axis=2).any(axis=1)):
         value, slopes = (np.array(a) for a in both(middle[k], f.theta))
-        known = (given[k] | ~felt).all(axis=1)
+        known = (given[k] | ~dependence).all(axis=1)
         rooms[k, known] = (value[:, 0] + np.abs(slopes) @ half[k])[known]
     trials = np.random.default_rng(0).normal(size=(TRIALS, f.nx))
     for c in phase.rows:
@@ -80,8 +80,8 @@ def _rooms(phase: Phase, names: list[str]) -> np.ndarray:
             continue
         row = ca.Function("row", [x, theta], [c.expression])
         upper = phase.row_limits(c)[1]
-        at = {"start": slice(0, 1), "end": slice(-1, None), "path": slice(None)}[c.where]
-        off = [np.array(row(a, f.theta)) - np.array(both(a, f.theta)[0]).T for a in trials]  # (m, n)
-        for r, j in zip(*np.nonzero(np.ptp(off, axis=0) < SAME), strict=True):
-            rooms[at, j] = np.minimum(rooms[at, j], upper[:, r] - off[0][r, j])
+        samples = {"start": slice(0, 1), "end": slice(-1, None), "path": slice(None)}[c.where]
+        differences = [np.array(row(a, f.theta)) - np.array(both(a, f.theta)[0]).T for a in trials]  # (m, n)
+        for r, j in zip(*np.nonzero(np.ptp(differences, axis=0) < SAME), strict=True):
+            rooms[samples, j] = np.minimum(rooms[samples, j], upper[:, r] - differences[0][r, j])
     return np.where(rooms < -ENTERS, np.inf, np.maximum(rooms, 0.0))

@@ -26,8 +26,8 @@ class Stencil:
         The only sample of the block; None for a block whose samples are relative to its places.
     """
 
-    def __init__(self, owner: Transcription, kind: Any = ca.SX, at: int | None = None):
-        self.owner, self.kind, self._at = owner, kind, at
+    def __init__(self, owner: Transcription, kind: Any = ca.SX, sample: int | None = None):
+        self.owner, self.kind, self._k = owner, kind, sample
         self._nodes: dict[Any, SampleSymbols] = {}
         self._unknowns: dict[Any, _Entry] = {}
         self._given: dict[Any, _Entry] = {}
@@ -36,7 +36,7 @@ class Stencil:
         """Return the symbols of state, inputs and other quantities at another sample.
         This sample is `ahead` steps after the sample at which the function is evaluated.
         """
-        return self.node_at(phase, ahead, False) if self._at is None else self.fixed(phase, self._at + ahead)
+        return self.node_at(phase, ahead, False) if self._k is None else self.fixed(phase, self._k + ahead)
 
     def fixed(self, phase: int, sample: int) -> SampleSymbols:
         """Return the symbols of the sample with a given index.
@@ -145,16 +145,16 @@ class SampleSymbols:
 
     @cached_property
     def x(self) -> Any:
-        at, f = self._layout, self._of.map
+        layout, f = self._layout, self._of.map
         kept = self._kept
-        if not at.eliminated:
+        if not layout.eliminated:
             return kept
         if self.is_fixed and self.k == 0:
-            rest = self._unknown("start", at.X[:1, at.eliminated])
+            rest = self._unknown("start", layout.X[:1, layout.eliminated])
         else:
             before = self.stencil.node_at(self.phase, self.k - 1, self.is_fixed)
             rest = before.given_next(kept) + before.section("delta")
-        return _placed(f.nx, (at.kept, kept), (at.eliminated, rest))
+        return _placed(f.nx, (layout.kept, kept), (layout.eliminated, rest))
 
     @property
     def _kept(self) -> Any:
@@ -164,8 +164,8 @@ class SampleSymbols:
         """Return the eliminated components of the state one step after this sample.
         They follow from `kept`, the other components of that state, by equations of the step.
         """
-        at, f = self._layout, self._of.map
-        x, x1 = (_placed(f.nx, (at.kept, values)) for values in (self._kept, kept))
+        layout, f = self._layout, self._of.map
+        x, x1 = (_placed(f.nx, (layout.kept, values)) for values in (self._kept, kept))
         more = self.unknowns, self.t, self.h, self.theta, self.contacts
         return self._of.equations.given_next(x, self.u, x1, *more)
 

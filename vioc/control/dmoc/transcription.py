@@ -59,8 +59,8 @@ class Transcription:
         for i, phase in enumerate(phases):
             eq = phase.equations
             positions = form == "positions" or (form == "auto" and not phase.costs_eliminated)
-            gone, solved = (eq.eliminated, eq.solved_rows) if positions else ((), ())
-            self.layouts.append(PhaseLayout(phase, end, form == "staged", gone))
+            eliminated, solved = (eq.eliminated, eq.solved_rows) if positions else ((), ())
+            self.layouts.append(PhaseLayout(phase, end, form == "staged", eliminated))
             self._step_rows.append([r for r in range(len(eq.names)) if r not in solved])
             end = self.layouts[-1].end
             self._parameters(i)
@@ -128,8 +128,8 @@ class Transcription:
     @property
     def own_smoothing(self) -> float | None:
         """Smallest contact smoothing of all maps; None without contact."""
-        own = [s for i in range(len(self.phases)) for s in self.contacts(i)[:1]]
-        return min(own, default=None)
+        smoothings = [s for i in range(len(self.phases)) for s in self.contacts(i)[:1]]
+        return min(smoothings, default=None)
 
     def unknowns_of(self, i: int) -> list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]:
         """Return names, indices and masks of the variables of phase i.
@@ -137,27 +137,27 @@ class Transcription:
         contacts. The indices have a row for each sample; a mask is False where a state is eliminated from the
         program.
         """
-        phase, at = self.phases[i], self.layouts[i]
+        phase, layout = self.phases[i], self.layouts[i]
         f = phase.map
-        inputs, others = np.ones(at.U.shape, bool), np.ones(at.L.shape, bool)
+        inputs, others = np.ones(layout.U.shape, bool), np.ones(layout.L.shape, bool)
         return [
-            (f.state_names, at.X, at.unknown),
-            (tuple(f"u.{n}" for n in f.input_names), at.U, inputs),
-            (phase.equations.unknowns, at.L, others),
+            (f.state_names, layout.X, layout.unknown),
+            (tuple(f"u.{n}" for n in f.input_names), layout.U, inputs),
+            (phase.equations.unknowns, layout.L, others),
         ]
 
     def names(self) -> tuple[list[str], list[str]]:
         """Return the names of all variables and of all constraints, each with its sample."""
         unknowns, rows = [""] * self.program.size, [""] * self.program.rows
-        for p, (phase, at) in enumerate(zip(self.phases, self.layouts, strict=True)):
+        for p, (phase, layout) in enumerate(zip(self.phases, self.layouts, strict=True)):
             inner = tuple(f"implicit.{j}" for j in range(phase.quantities))
             kinds = [kind[:2] for kind in self.unknowns_of(p)]
-            for labels, index in ((phase.map.state_names, at.W), *kinds, (inner, at.V)):
+            for labels, index in ((phase.map.state_names, layout.W), *kinds, (inner, layout.V)):
                 for (k, j), i in np.ndenumerate(index):
                     if i >= 0:
-                        unknowns[i] = f"{labels[j]} at k = {k + (index is at.W)}"
-            if at.H is not None:
-                for i in at.H:
+                        unknowns[i] = f"{labels[j]} at k = {k + (index is layout.W)}"
+            if layout.H is not None:
+                for i in layout.H:
                     unknowns[i] = "duration"
         for b, block in enumerate(self.blocks):
             for (k, j), i in np.ndenumerate(self.program.rows_of(b)):
@@ -179,12 +179,12 @@ class Transcription:
 
     def _bounds(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         low, high = np.full(size, -np.inf), np.full(size, np.inf)
-        for i, (phase, at) in enumerate(zip(self.phases, self.layouts, strict=True)):
+        for i, (phase, layout) in enumerate(zip(self.phases, self.layouts, strict=True)):
             pairs = phase.state_limits, phase.input_limits, phase.unknown_limits
             for (_, index, known), pair in zip(self.unknowns_of(i), pairs, strict=True):
                 low[index[known]], high[index[known]] = (side[known] for side in pair)
-            if at.H is not None:
-                low[at.H], high[at.H] = phase.length_limits
+            if layout.H is not None:
+                low[layout.H], high[layout.H] = phase.length_limits
         return low, high
 
     def _staged_order(self) -> np.ndarray:
@@ -220,23 +220,23 @@ class Transcription:
         samples = np.asarray(samples)
         lower, upper = (np.broadcast_to(side, (len(samples), len(names))) for side in (lower, upper))
 
-        def make(at: int | None) -> tuple[Stencil, ca.Function, bool] | None:
-            stencil = Stencil(self, kind, at)
+        def make(sample: int | None) -> tuple[Stencil, ca.Function, bool] | None:
+            stencil = Stencil(self, kind, sample)
             cost, rows = build(stencil, stencil.node(i))
             costs = not cost.is_zero()
             return (stencil, stencil.function(cost, rows), costs) if costs or rows.numel() else None
 
-        made = make(None)
-        if made is None:
+        general = make(None)
+        if general is None:
             return
-        early = samples + made[0].reach < 0
-        for which, found in ((early, make(0) if early.any() else None), (~early, made)):
-            if found is not None and which.any():
-                stencil, function, costs = found
-                at, limits = samples[which], (lower[which].copy(), upper[which].copy())
-                index, given = stencil.index(at), stencil.given_index(at)
+        early = samples + general[0].reach < 0
+        for which, parts in ((early, make(0) if early.any() else None), (~early, general)):
+            if parts is not None and which.any():
+                stencil, function, costs = parts
+                places, limits = samples[which], (lower[which].copy(), upper[which].copy())
+                index, given = stencil.index(places), stencil.given_index(places)
                 self.blocks.append(
-                    FunctionBlock(function, index, given, tuple(names), at, *limits, i, costs, stage)
+                    FunctionBlock(function, index, given, tuple(names), places, *limits, i, costs, stage)
                 )
 
     def _phase(self, i: int, linked: frozenset[str]) -> None:
@@ -301,16 +301,16 @@ class Transcription:
         The equations and the cost are separate functions of the program, so that fewer derivatives are
         needed.
         """
-        phase, at = self.phases[i], self.layouts[i]
+        phase, layout = self.phases[i], self.layouts[i]
         eq, n = phase.equations, phase.steps
         which, names = self._step_rows[i], self.step_names[i]
 
         def after(stencil: Stencil, node: SampleSymbols) -> Any:
-            return node.w if at.staged else stencil.node(i, 1).x
+            return node.w if layout.staged else stencil.node(i, 1).x
 
         def rows(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             args = node.x, node.u, after(stencil, node), node.unknowns, node.t, node.h, node.theta
-            return stencil.kind(0), eq.at(*args, node.contacts)[which]
+            return stencil.kind(0), eq.residual(*args, node.contacts)[which]
 
         def cost(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             x1 = None if phase.quadrature == "left" else after(stencil, node)
@@ -333,34 +333,34 @@ class Transcription:
         x, u, lam, h, theta = node.x, node.u, node.multipliers, node.h, node.theta
         now = node.data[:width]
 
-        def at(state: ca.SX, data: ca.SX, place: SampleSymbols) -> ca.SX:
+        def running_cost(state: ca.SX, data: ca.SX, place: SampleSymbols) -> ca.SX:
             lifts = c.lifts[0] and phase.quadrature != "midpoint"
             return c.running_at(state, u, lam, theta, h, data, *[place.quantities] * lifts)
 
         weight = h if c.per_time else 1
         if phase.quadrature == "left":
-            return weight * at(x, now, node)
+            return weight * running_cost(x, now, node)
         after = stencil.node(i, 1)
         later = after.data[:width]
         if phase.quadrature == "midpoint":
-            return weight * at((x + x1) / 2, (now + later) / 2, node)
-        return weight * (at(x, now, node) + at(x1, later, after)) / 2
+            return weight * running_cost((x + x1) / 2, (now + later) / 2, node)
+        return weight * (running_cost(x, now, node) + running_cost(x1, later, after)) / 2
 
     def _gaps(self, i: int) -> None:
         """Add constraints that connect successive steps, for the solver FATROP.
         They are x[k+1] = w[k], where w[k] is the state at the end of step k, and x[k+1] that at the start of
         the next step. If step lengths are free, other constraints make them equal.
         """
-        phase, at = self.phases[i], self.layouts[i]
-        if not at.staged:
+        phase, layout = self.phases[i], self.layouts[i]
+        if not layout.staged:
             return
 
         def rows(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             after = stencil.node(i, 1)
             gap = after.x - node.w
-            return ca.SX(0), gap if at.H is None else ca.vertcat(gap, after.h - node.h)
+            return ca.SX(0), gap if layout.H is None else ca.vertcat(gap, after.h - node.h)
 
-        names = [f"gap.{n}" for n in phase.map.state_names] + ["gap.step"] * (at.H is not None)
+        names = [f"gap.{n}" for n in phase.map.state_names] + ["gap.step"] * (layout.H is not None)
         self._add(i, rows, np.arange(phase.steps), names, stage=GAP)
 
     def _quantities(self, i: int) -> None:
@@ -389,7 +389,7 @@ class Transcription:
             u, lam, h = ca.SX.zeros(f.nu), ca.SX.zeros(len(f.multiplier_names)), ca.SX(0)
             if by_step:
                 u, lam, h = node.u, node.multipliers, node.h
-            found = []
+            terms = []
             for c, offset in members:
                 reference = c.symbols()
                 lifted = None if where == "start" else phase.lifted(c)
@@ -397,9 +397,9 @@ class Transcription:
                 expression = c.expression if lifted is None else lifted
                 g = ca.Function("g", [*f.symbols, reference, inner], [expression], {"allow_free": False})
                 data = node.data[offset : offset + reference.numel()]
-                own = node.quantities if inner.numel() else inner
-                found.append(g(node.x, u, lam, node.theta, h, data, own))
-            return ca.SX(0), ca.vertcat(*found)
+                extra = node.quantities if inner.numel() else inner
+                terms.append(g(node.x, u, lam, node.theta, h, data, extra))
+            return ca.SX(0), ca.vertcat(*terms)
 
         limits = [phase.row_limits(c) for c, _ in members]
         lower, upper = (np.hstack(sides) for sides in zip(*limits, strict=True))
@@ -410,10 +410,10 @@ class Transcription:
         These states are eliminated from the nonlinear program. The limits include values that are prescribed
         at the end of the phase.
         """
-        phase, at = self.phases[i], self.layouts[i]
+        phase, layout = self.phases[i], self.layouts[i]
         low, high = phase.state_limits
         groups: dict[tuple[int, ...], list[int]] = {}
-        for j in at.eliminated:
+        for j in layout.eliminated:
             limited = np.isfinite(low[:, j]) | np.isfinite(high[:, j])
             limited[0] = False
             groups.setdefault(tuple(np.flatnonzero(limited)), []).append(j)
@@ -432,8 +432,8 @@ class Transcription:
 
         def cost(stencil: Stencil, node: SampleSymbols) -> tuple[Any, Any]:
             data = node.data[: c.reference_size]
-            own = [node.quantities] * c.lifts[1]
-            return c.terminal_at(node.x, *zero, node.theta, 0, data, *own), ca.SX(0, 1)
+            extra = [node.quantities] * c.lifts[1]
+            return c.terminal_at(node.x, *zero, node.theta, 0, data, *extra), ca.SX(0, 1)
 
         self._add(i, cost, [phase.steps])
 

@@ -91,6 +91,7 @@ class ConfigurationObserver:
         y (nq,) are the configurations at sample k. If one of them is missing (NaN), a step of the map from
         the last estimate predicts the state instead.
         """
+        y = self.measurement.reading(y)
         if np.isnan(y).any():
             x = estimate.x if estimate.q is None else self.map.step(estimate.x, estimate.u, k - 1)
             return ConfigurationEstimate(x, None, x[: len(y)])
@@ -117,8 +118,8 @@ class ConfigurationObserver:
             q0, u = ca.vertsplit(memory, [0, nq, nq + f.nu])
             y, rest = measured.y, ca.DM.zeros(f.nx - nq)
             d = f.space.difference_expression(ca.vertcat(q0, rest), ca.vertcat(y, rest))[:nq]
-            recovered = recovery(q0, q0 + d, u, measured.t_before, measured.dt, measured.parameters)
-            return ca.vertcat(y, recovered), ca.vertcat(y, u)
+            momenta = recovery(q0, q0 + d, u, measured.t_before, measured.dt, measured.parameters)
+            return ca.vertcat(y, momenta), ca.vertcat(y, u)
 
         return ObserverFormula(
             "configurations",

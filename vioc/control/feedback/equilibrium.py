@@ -171,7 +171,7 @@ def equilibrium(
     x, u, entries, targets = _start(f, {**(hold or {}), **named}, guess, fixed, free)
     if f.mechanism.relaxed() is not None:
         x, u = _settled(f, x, u, entries, targets)
-    held = {*entries, *targets}
+    fixed_names = {*entries, *targets}
     goals = _rows(f, [f.quantity(name) - value for name, value in targets.items()], tuple(targets))
     equations, extra = _equations(f, goals)
     names = (*f.space.error_names, *_inputs(f))
@@ -192,19 +192,19 @@ def equilibrium(
                 r, J = equations(w)
                 w[-extra:] = -np.linalg.lstsq(J[:, -extra:], r, rcond=None)[0]
             w, count = _solve(equations, move, w, change, units, max_iterations)
-            found, input = w[: f.nx].copy(), w[f.nx : f.nx + f.nu].copy()
-            run = f.rollout(found, input, steps=1, warn=False)
+            state, input = w[: f.nx].copy(), w[f.nx : f.nx + f.nu].copy()
+            run = f.rollout(state, input, steps=1, warn=False)
         except (StepError, ConstraintError, np.linalg.LinAlgError) as error:
             refusal = refusal or OptimizationError(f"no equilibrium found: {error}; give another guess")
             continue
-        moved = np.abs(f.difference(found, run.x[1]))
-        away = np.abs(_rows(f, constraint_expressions(f))(found)[0]).max(initial=0.0)
-        missed = np.abs(goals(found)[0])
-        if max(moved.max(), away, missed.max(initial=0.0)) <= tolerance * (1 + np.abs(found).max()):
-            size = float(moved.max())
-            return Equilibrium(f, found, input, run.multipliers[0], size, count, number)
-        off = dict(zip(targets, missed, strict=True))
-        refusal = refusal or OptimizationError(_refusal(f, moved, away, off, held))
+        drift = np.abs(f.difference(state, run.x[1]))
+        violation = np.abs(_rows(f, constraint_expressions(f))(state)[0]).max(initial=0.0)
+        misfit = np.abs(goals(state)[0])
+        if max(drift.max(), violation, misfit.max(initial=0.0)) <= tolerance * (1 + np.abs(state).max()):
+            size = float(drift.max())
+            return Equilibrium(f, state, input, run.multipliers[0], size, count, number)
+        misfits = dict(zip(targets, misfit, strict=True))
+        refusal = refusal or OptimizationError(_refusal(f, drift, violation, misfits, fixed_names))
     assert refusal is not None
     raise refusal
 
@@ -220,8 +220,8 @@ def _settled(
     """
     names = f.mechanism.coordinates
     expressions = [f.quantity(name) for name in names]
-    away = ca.vertcat(*expressions) - ca.DM(_rows(f, expressions)(x)[0])
-    cost = Cost(f, ca.sumsqr(away) + EFFORT * ca.sumsqr(f.symbols.u - ca.DM(u)))
+    change = ca.vertcat(*expressions) - ca.DM(_rows(f, expressions)(x)[0])
+    cost = Cost(f, ca.sumsqr(change) + EFFORT * ca.sumsqr(f.symbols.u - ca.DM(u)))
     given = {n: float(v) for n, v in zip(f.state_names, x, strict=True) if n in entries} | dict(targets)
     bounds = {n: (float(v), float(v)) for n, v in zip(_inputs(f), u, strict=True) if n in entries}
     guess = np.stack([x, x]), u[None]
@@ -237,9 +237,9 @@ def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndar
     free = np.array([n not in entries for n in names])
     rng = np.random.default_rng(0)
     for reach in np.repeat(REACHES, STARTS) if free.any() else ():
-        by = free * rng.uniform(-reach, reach, len(names))
+        change = free * rng.uniform(-reach, reach, len(names))
         try:
-            yield f.mechanism.moved(x, by, [n for n in names if n in entries])
+            yield f.mechanism.moved(x, change, [n for n in names if n in entries])
         except ModelError:  # loops cannot be closed there
             continue
 
@@ -376,8 +376,8 @@ def _lengths(M: np.ndarray, axis: int) -> np.ndarray:
     """Return the norms of a matrix's rows (axis 1) or columns (axis 0).
     Zero norms are replaced by 1.
     """
-    found = np.linalg.norm(M, axis=axis)
-    return np.where(found > 0, found, 1.0)
+    norms = np.linalg.norm(M, axis=axis)
+    return np.where(norms > 0, norms, 1.0)
 
 
 def _solve(
@@ -427,15 +427,15 @@ def _solve(
 
 
 def _refusal(
-    f: OneStepMap, moved: np.ndarray, away: float, missed: Mapping[str, float], held: set[str]
+    f: OneStepMap, drift: np.ndarray, violation: float, misfits: Mapping[str, float], fixed: set[str]
 ) -> str:
-    order = np.argsort(-moved)[:3]
+    order = np.argsort(-drift)[:3]
     labels = f.space.error_names
-    worst = ", ".join(f"{labels[i]} by {moved[i]:.3g}" for i in order if moved[i] > 0)
-    kept = f" with {', '.join(sorted(held))} fixed" if held else ""
-    off = f"; constraints are off by {away:.3g}" if away > 1e-8 else ""
-    off += "".join(f"; {n} is off by {y:.3g}" for n, y in missed.items() if y > 1e-8)
+    worst = ", ".join(f"{labels[i]} by {drift[i]:.3g}" for i in order if drift[i] > 0)
+    kept = f" with {', '.join(sorted(fixed))} fixed" if fixed else ""
+    text = f"; constraints are off by {violation:.3g}" if violation > 1e-8 else ""
+    text += "".join(f"; {n} is off by {y:.3g}" for n, y in misfits.items() if y > 1e-8)
     return (
-        f"no equilibrium near the guess{kept}: the best found moves {worst or 'nothing'} in a step{off}. "
+        f"no equilibrium near the guess{kept}: the best found moves {worst or 'nothing'} in a step{text}. "
         "Free an input that can hold it, or give another guess"
     )

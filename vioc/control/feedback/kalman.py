@@ -29,9 +29,9 @@ def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
     """
     check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
     for name, value in measurement.map.parameters.items():
-        if (own := f.parameters.get(name, value)) != value:
+        if (expected := f.parameters.get(name, value)) != value:
             raise ValueError(
-                f"measurement: parameter {name} of its map is {value:.6g}, of the filter's {own:.6g}; "
+                f"measurement: parameter {name} of its map is {value:.6g}, of the filter's {expected:.6g}; "
                 "measurement.on(f) is the same sensors on the filter's map"
             )
 
@@ -58,9 +58,9 @@ def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tup
     P is the error covariance before the measurement. d (ny,) is the innovation: measured minus expected
     values, NaN where a value is missing.
     """
-    seen = ~np.isnan(d)
-    if not seen.all():
-        C, V, d = C[seen], V[np.ix_(seen, seen)], d[seen]
+    present = ~np.isnan(d)
+    if not present.all():
+        C, V, d = C[present], V[np.ix_(present, present)], d[present]
     L, P = correction(P, C, V)
     return L @ d, P
 
@@ -148,8 +148,8 @@ class KalmanFilter:
             return x + ca.reshape(numbers, ny, self.map.ndx).T @ measured.innovation, memory
 
         def rows(k: int, n: int) -> np.ndarray:
-            at = [0] if self.steady else [self.row(i) for i in range(k, k + n)]
-            gains = self.L[at].reshape(len(at), -1)
+            indices = [0] if self.steady else [self.row(i) for i in range(k, k + n)]
+            gains = self.L[indices].reshape(len(indices), -1)
             return gains[0] if self.steady else gains
 
         return ObserverFormula(
@@ -279,9 +279,9 @@ def _along(f, run: Trajectory, measurement, W, W_u, P, manifold: bool) -> Kalman
     gains, before, after, noises = [], [], [], []
     for k in range(n):
         before.append(P)
-        seen = measurement.present(run.k0 + k)
-        L = np.zeros((len(P), len(seen)))
-        L[:, seen], P = correction(P, C[k][seen], measurement.V[np.ix_(seen, seen)])
+        present = measurement.present(run.k0 + k)
+        L = np.zeros((len(P), len(present)))
+        L[:, present], P = correction(P, C[k][present], measurement.V[np.ix_(present, present)])
         gains.append(L)
         after.append(P)
         if k < n - 1:
@@ -310,13 +310,13 @@ def _steady(system: LinearSystem, measurement: Measurement, W, W_u, disregard) -
         # errors are z = E y + X e; D = cov(e, y) estimates e from y (maths/feedback.md)
         n, m = E.shape[1], X.shape[1]
         F, kept = X.T @ A @ X, a @ (np.eye(n) - L @ c)
-        made = X.T @ A @ E @ after @ a.T + X.T @ W @ E
-        D = np.linalg.solve(np.eye(n * m) - np.kron(F, kept), made.ravel()).reshape(m, n)
-        told, left = E + X @ D @ np.linalg.pinv(P, hermitian=True), D @ (np.eye(n) - L @ c).T
+        forcing = X.T @ A @ E @ after @ a.T + X.T @ W @ E
+        D = np.linalg.solve(np.eye(n * m) - np.kron(F, kept), forcing.ravel()).reshape(m, n)
+        basis, correlation = E + X @ D @ np.linalg.pinv(P, hermitian=True), D @ (np.eye(n) - L @ c).T
         gain = np.linalg.lstsq(c @ P @ c.T + V, c @ D.T, rcond=None)[0].T
-        L, before = E @ L + X @ gain, told @ P @ told.T
-        told = E + X @ left @ np.linalg.pinv(after, hermitian=True)
-        after = told @ after @ told.T
+        L, before = E @ L + X @ gain, basis @ P @ basis.T
+        basis = E + X @ correlation @ np.linalg.pinv(after, hermitian=True)
+        after = basis @ after @ basis.T
     before, after, A, W = ((T @ M @ T.T)[None] for M in (before, after, A, W))
     steady = before, after, True, A, W, (C @ T.T)[None], poles
     return KalmanFilter(f, measurement, (T @ L)[None], *steady, disregarded=disregard)

@@ -64,8 +64,8 @@ class LoopRun(AsTrajectory):
     def __repr__(self) -> str:
         share = f"{100 * self.saturated.mean():.3g} % of commands clipped"
         counts = getattr(self.memory, "counts", {})
-        ended = "".join(f", {status}: {n}" for status, n in counts.items() if status != "converged")
-        return f"LoopRun({len(self)} steps, {self.measurements.shape[1]} measured quantities, {share}{ended})"
+        extra = "".join(f", {status}: {n}" for status, n in counts.items() if status != "converged")
+        return f"LoopRun({len(self)} steps, {self.measurements.shape[1]} measured quantities, {share}{extra})"
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,10 @@ class ClosedLoop:
         of_law = steps_within(getattr(law, "map", f).dt, f.dt, "law", "the plant", self.hold)
         if observer is None:
             return of_law, 1
-        seen, sensors = getattr(observer, "map", f), getattr(observer.measurement, "map", f)
-        of_observer = steps_within(seen.dt, f.dt, "observer", "the plant", self.hold)
+        model, sensors = getattr(observer, "map", f), getattr(observer.measurement, "map", f)
+        of_observer = steps_within(model.dt, f.dt, "observer", "the plant", self.hold)
         steps_within(sensors.dt, f.dt, "the observer's measurement", "the plant", self.hold)
-        check_steps(sensors.dt, seen.dt, "the observer's measurement", "the observer")
+        check_steps(sensors.dt, model.dt, "the observer's measurement", "the observer")
         if of_law % of_observer:
             raise ValueError(
                 f"law: it is asked every {of_law} steps of the plant, and the observer makes an estimate "
@@ -203,14 +203,14 @@ class ClosedLoop:
         steps = as_count(steps, "steps")
         x = f.check_state(x0, "initial state")
         observer: Any = PerfectObserver() if self.observer is None else self.observer
-        seen: Any = getattr(observer, "map", f)
+        model: Any = getattr(observer, "map", f)
         every = self._rates()
         if k0 % every[0]:
             raise ValueError(f"k0: the law is asked every {every[0]} steps, got {k0}; begin at one of them")
         begin = x if estimate is None else estimate
-        if seen.nx > f.nx and np.shape(begin) == (f.nx,):
-            begin = seen.join(begin)
-        belief = observer.start(seen.check_state(begin, "estimate"), covariance)
+        if model.nx > f.nx and np.shape(begin) == (f.nx,):
+            begin = model.join(begin)
+        belief = observer.start(model.check_state(begin, "estimate"), covariance)
         loop = Sampler(f, law, observer, self._sensors, *self._actuators(), every)
         s = loop.run(x, belief, steps, k0, self._drawn(noise, steps, k0, every[1]))
         return LoopRun(
@@ -261,6 +261,6 @@ class ClosedLoop:
         else:
             for k, row in enumerate(normals, k0):
                 rng.standard_normal(out=row[ny if k % every else 0 :])
-        measured, applied, moved = np.split(normals, [ny, ny + f.nu], axis=1)
+        measured, applied, disturbances = np.split(normals, [ny, ny + f.nu], axis=1)
         measured = self._sensors.noise(measured) if ny else measured
-        return Noise(measured, applied @ jitter.T, moved @ push.T)
+        return Noise(measured, applied @ jitter.T, disturbances @ push.T)

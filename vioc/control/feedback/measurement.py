@@ -8,7 +8,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_floats, as_names, as_value, check_array
+from vioc.checks import as_count, as_floats, as_names, as_value, check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.weights import weight_matrix
 from vioc.maps.made.extended import BIAS
@@ -142,20 +142,22 @@ class Measurement:
                 )
         units = {n: TURN / as_value(c, f"counts of {n}") for n, c in per_turn.items() if c}
         units |= by_name(resolution, self.names, "resolution")
-        found = np.array([float(units.get(n, 0.0)) for n in self.names])
+        resolutions = np.array([float(units.get(n, 0.0)) for n in self.names])
         given = np.array([n in units or n in per_turn for n in self.names])
-        if not (np.isfinite(found).all() and (found[given] > 0).all()):
+        if not (np.isfinite(resolutions).all() and (resolutions[given] > 0).all()):
             raise ValueError(f"counts, resolution: expected numbers > 0, got {counts!r}, {resolution!r}")
-        return found
+        return resolutions
 
     def _rates(self, every: Mapping[str, int | tuple[int, int]]) -> np.ndarray:
         """Return sampling interval and first sample of each measured quantity, (ny, 2)."""
         pairs = np.tile([1, 0], (len(self.names), 1))
         for name, value in by_name(every, self.names, "every").items():
-            n, first = value if isinstance(value, tuple) else (value, 0)
-            if not (n == int(n) >= 1 and first == int(first) >= 0):
-                raise ValueError(f"every: of {name} expected n >= 1, or (n, first >= 0), got {value!r}")
-            pairs[self.names.index(name)] = int(n), int(first)
+            n, first = value if isinstance(value, tuple) and len(value) == 2 else (value, 0)
+            try:
+                pairs[self.names.index(name)] = as_count(n, "n"), as_count(first, "first", 0)
+            except ValueError:
+                message = f"every: of {name} expected n >= 1, or (n, first >= 0), got {value!r}"
+                raise ValueError(message) from None
         return pairs
 
     @property

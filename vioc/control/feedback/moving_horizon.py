@@ -140,8 +140,8 @@ class MovingHorizon:
     @cached_property
     def _filter(self) -> ExtendedKalmanFilter:
         """Extended Kalman filter with the estimator's covariances, used if a search fails."""
-        own = self.W, self.W_u, self.P0
-        return ExtendedKalmanFilter(self.map, self.measurement, *own, self.manifold)
+        covariances = self.W, self.W_u, self.P0
+        return ExtendedKalmanFilter(self.map, self.measurement, *covariances, self.manifold)
 
     @cached_property
     def _noises(self) -> tuple[np.ndarray, np.ndarray]:
@@ -175,9 +175,9 @@ class MovingHorizon:
 
     def start(self, x: np.ndarray, P: np.ndarray | None = None) -> Window:
         """Return the estimate before the first measurement."""
-        begun: Any = self._filter.start(x, P)
+        estimate: Any = self._filter.start(x, P)
         none = np.zeros((0, len(self.measurement.names))), np.zeros((0, self.map.nu))
-        return Window(begun.x, begun.P, (begun.x, begun.P), *none)
+        return Window(estimate.x, estimate.P, (estimate.x, estimate.P), *none)
 
     def correct(self, k: int, belief: Window, y: np.ndarray) -> Window:
         """Return the estimate at sample k after the measurement y (ny,)."""
@@ -201,31 +201,33 @@ class MovingHorizon:
         except (OptimizationError, StepError) as error:
             failed = str(error)
         if failed:
-            found = self._filter.correct(k, Estimate(belief.x, belief.P), y)
+            estimate = self._filter.correct(k, Estimate(belief.x, belief.P), y)
             prior = self._prior_by_filter(k, belief, Y) if full else belief.prior
-            X[-1] = found.x
-            own: dict[str, Any] = dict(x=found.x, P=found.P, X=X, W=W, y=None, failures=belief.failures + 1)
+            X[-1] = estimate.x
+            changes: dict[str, Any] = dict(
+                x=estimate.x, P=estimate.P, X=X, W=W, y=None, failures=belief.failures + 1
+            )
             failed = f"extended filter: {failed}"
-            return replace(belief, prior=prior, Y=Y, iterations=log.steps, verdict=failed, **own)
-        it = search.now
-        X, W, y = it.point.curve.x, it.point.curve.u, it.y / search.subproblem.scale
+            return replace(belief, prior=prior, Y=Y, iterations=log.steps, verdict=failed, **changes)
+        iterate = search.now
+        X, W, y = iterate.point.curve.x, iterate.point.curve.u, iterate.y / search.subproblem.scale
         P = self._covariances(X, Y, search.lin)
         prior = self._next_prior(belief, Y, search) if full else belief.prior
-        said = f"{search.status}, error {search.error:.1e}"
+        message = f"{search.status}, error {search.error:.1e}"
         unfinished = belief.unfinished + (search.error > FINISHED)
-        own = dict(x=X[-1].copy(), P=P, X=X, W=W, y=self._shifted(y), unfinished=unfinished)
-        return replace(belief, prior=prior, Y=Y, iterations=log.steps, verdict=said, **own)
+        changes = dict(x=X[-1].copy(), P=P, X=X, W=W, y=self._shifted(y), unfinished=unfinished)
+        return replace(belief, prior=prior, Y=Y, iterations=log.steps, verdict=message, **changes)
 
     def predict(self, k: int, belief: Window, u: np.ndarray) -> Window:
         """Return the estimate at sample k + 1, predicted from the estimate at sample k.
 
         u is the input of step k.
         """
-        begun: Any = self._filter.predict(k, Estimate(belief.x, belief.P), u)
+        estimate: Any = self._filter.predict(k, Estimate(belief.x, belief.P), u)
         full = len(belief.Y) == self.horizon
         Y, U = belief.Y[int(full) :], np.vstack([belief.U, u])[int(full) :]
-        prior = (begun.x, begun.P) if self.horizon == 1 else belief.prior
-        return replace(belief, x=begun.x, P=begun.P, prior=prior, Y=Y, U=U)
+        prior = (estimate.x, estimate.P) if self.horizon == 1 else belief.prior
+        return replace(belief, x=estimate.x, P=estimate.P, prior=prior, Y=Y, U=U)
 
     def __repr__(self) -> str:
         limits = ", ".join(p.constraint.name for p in self._rows.places)
@@ -245,16 +247,16 @@ class MovingHorizon:
         """
         M, f, m, c = self.horizon, self.map, self._noisy.nu, len(belief.Y) + 1
         U, G, S = np.zeros((M, f.nu)), np.zeros((M, f.nu, m)), np.zeros((M, f.nx, m))
-        taken = np.arange(M) > M - c
+        mask = np.arange(M) > M - c
         of_states, of_inputs = self._noises
         a, b = of_states.shape[1], of_states.shape[1] + of_inputs.shape[1]
         S[0, :, : f.nx] = root(belief.prior[1])
-        U[taken], G[taken, :, a:b], S[taken, :, :a] = belief.U, of_inputs, of_states
+        U[mask], G[mask, :, a:b], S[mask, :, :a] = belief.U, of_inputs, of_states
         if self.manifold:
-            for i in np.flatnonzero(taken):
+            for i in np.flatnonzero(mask):
                 T = tangent_basis(self.map, X[i + 1], idle=True)
                 S[i] = T @ (T.T @ S[i])
-        return U, G, S, taken
+        return U, G, S, mask
 
     def _soft(self, belief: Window) -> float:
         """Return the regularization of defects and constraints in the optimization.
@@ -292,10 +294,10 @@ class MovingHorizon:
         y, R = np.zeros((M + 1, ny)), np.zeros((M + 1, ny, ny))
         for i, (row, x) in enumerate(zip(Y, X[M + 1 - c :], strict=True), M + 1 - c):
             d = self.measurement.innovation(x, row)
-            seen = np.flatnonzero(~np.isnan(d))
-            y[i, seen] = (self.measurement(x) + d)[seen]
-            whole = np.ix_(seen, seen)
-            R[i][whole] = np.linalg.inv(np.linalg.cholesky(V[whole]))
+            present = np.flatnonzero(~np.isnan(d))
+            y[i, present] = (self.measurement(x) + d)[present]
+            block = np.ix_(present, present)
+            R[i][block] = np.linalg.inv(np.linalg.cholesky(V[block]))
         return y, np.swapaxes(R, 1, 2).reshape(M + 1, ny * ny)  # matrices in column order
 
     def _shifted(self, y: np.ndarray) -> np.ndarray:
@@ -329,13 +331,13 @@ class MovingHorizon:
         It follows from the prior of this window by the window's oldest measurement and oldest step,
         linearized at the solution. See (MH 3).
         """
-        f, (x, P), it, lin = self.map, belief.prior, search.now, search.lin
-        first, ends, w = it.point.curve.x[1], it.point.steps.x1[1], it.point.curve.u[1]
-        apart = f.difference(first, x)
+        f, (x, P), iterate, lin = self.map, belief.prior, search.now, search.lin
+        first, ends, w = iterate.point.curve.x[1], iterate.point.steps.x1[1], iterate.point.curve.u[1]
+        dx0 = f.difference(first, x)
         d, C = self.measurement.linearized(first, Y[0])
-        dx, P = corrected(P, C, self.measurement.V, d - C @ apart)
+        dx, P = corrected(P, C, self.measurement.V, d - C @ dx0)
         A, B = lin.A[1], lin.B[1]
-        x = f.retract(ends, A @ (apart + dx) - B @ w)
+        x = f.retract(ends, A @ (dx0 + dx) - B @ w)
         P = A @ P @ A.T + B @ B.T
         return x, 0.5 * (P + P.T)
 
@@ -345,9 +347,9 @@ class MovingHorizon:
         The filter is linearized at the present prior.
         """
         first = k + 1 - len(Y)
-        begun: Any = self._filter.correct(first, Estimate(*belief.prior), Y[0])
-        begun = self._filter.predict(first, begun, belief.U[0])
-        return begun.x, begun.P
+        estimate: Any = self._filter.correct(first, Estimate(*belief.prior), Y[0])
+        estimate = self._filter.predict(first, estimate, belief.U[0])
+        return estimate.x, estimate.P
 
 
 def slim_root(covariance: np.ndarray) -> np.ndarray:
@@ -362,8 +364,8 @@ def _failure(search: Interior) -> str:
     point, subproblem = search.now.point, search.subproblem
     if search.status in (Status.CONVERGED, Status.ACCEPTABLE):
         return ""
-    left = subproblem.merit(point, search.now.s).violation
+    violation = subproblem.merit(point, search.now.s).violation
     size = 1 + np.abs(point.curve.x).max()
-    if search.status is Status.INFEASIBLE or not left <= CLOSED * size:
-        return f"{search.status} with {left:.1e} open"
+    if search.status is Status.INFEASIBLE or not violation <= CLOSED * size:
+        return f"{search.status} with {violation:.1e} open"
     return ""

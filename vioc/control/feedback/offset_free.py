@@ -133,7 +133,7 @@ class OffsetFree(Law):
             restored=lambda numbers: SteadyTarget(numbers[:nx], numbers[nx:]),
         )
 
-    def _next(self, at: SteadyTarget, constants: np.ndarray) -> SteadyTarget:
+    def _next(self, target: SteadyTarget, constants: np.ndarray) -> SteadyTarget:
         """Return the next target state and input, by one Gauss-Newton step.
         The step starts at the target `at`; `constants` are the estimated disturbances, parameters and biases.
 
@@ -141,17 +141,17 @@ class OffsetFree(Law):
         reference. If several Gauss-Newton steps exist, the shortest one is taken. See (OF 2).
         """
         f, n = self.map.inner, self.map.inner.ndx
-        steps = self.map.steps_at(np.concatenate([at.x, constants])[None], at.u[None])
+        steps = self.map.steps_at(np.concatenate([target.x, constants])[None], target.u[None])
         lin = self.map.derivatives.linearize(steps)
         A, B = lin.A[0, :n, :n], lin.B[0, :n]
-        J = named_jacobians(f, self.names, at.x[None], "hold", "hold quantities of the state")[0]
+        J = named_jacobians(f, self.names, target.x[None], "hold", "hold quantities of the state")[0]
         theta = self.map.owner(constants).theta
-        apart = self._values(self.law.X[0], f.theta)[0] - self._values(at.x, theta)[0]
-        moved = f.difference(at.x, self.map.split(steps.x1[0])[0])
-        left = np.concatenate([-moved, apart[:, 0]])
+        error = self._values(self.law.X[0], f.theta)[0] - self._values(target.x, theta)[0]
+        drift = f.difference(target.x, self.map.split(steps.x1[0])[0])
+        residual = np.concatenate([-drift, error[:, 0]])
         M = np.block([[A - np.eye(n), B], [J, np.zeros((len(J), f.nu))]])
-        step = np.linalg.lstsq(M, left, rcond=None)[0]
-        return SteadyTarget(f.retract(at.x, step[:n]), at.u + step[n:], float(np.abs(left).max()))
+        step = np.linalg.lstsq(M, residual, rcond=None)[0]
+        return SteadyTarget(f.retract(target.x, step[:n]), target.u + step[n:], float(np.abs(residual).max()))
 
     def __repr__(self) -> str:
         what = f"holds {', '.join(self.names)}" if self.names else "disturbances off the input"

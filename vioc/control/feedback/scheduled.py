@@ -95,9 +95,9 @@ class ScheduledLaw(Law):
 
     def __call__(self, k: int, x: Any) -> np.ndarray:
         f, s = self.map, self.points
-        at = float(self._value(np.asarray(x, float), f.theta)[0].item())
-        i = int(np.clip(np.searchsorted(s, at, side="right") - 1, 0, len(s) - 2))
-        w = min(max((at - s[i]) / (s[i + 1] - s[i]), 0.0), 1.0)
+        value = float(self._value(np.asarray(x, float), f.theta)[0].item())
+        i = int(np.clip(np.searchsorted(s, value, side="right") - 1, 0, len(s) - 2))
+        w = min(max((value - s[i]) / (s[i + 1] - s[i]), 0.0), 1.0)
         X = f.retract(self.X[i], w * f.difference(self.X[i], self.X[i + 1]))
         U, K = (a[i] + w * (a[i + 1] - a[i]) for a in (self.U, self.K))
         return U - K @ f.difference(X, x)
@@ -112,9 +112,9 @@ class ScheduledLaw(Law):
         def expression(x: ca.SX, memory: ca.SX, numbers: ca.SX) -> tuple[ca.SX, ca.SX]:
             points, X, U, K, theta = ca.vertsplit(numbers, np.cumsum([0, *sizes]).tolist())
             X, U, K = (ca.reshape(a, -1, n) for a in (X, U, K))
-            at, x_d, u_d, gain = value(x, theta), X[:, 0], U[:, 0], K[:, 0]
+            point, x_d, u_d, gain = value(x, theta), X[:, 0], U[:, 0], K[:, 0]
             for i in range(n - 1):
-                w = clipped((at - points[i]) / (points[i + 1] - points[i]), 0.0, 1.0)
+                w = clipped((point - points[i]) / (points[i + 1] - points[i]), 0.0, 1.0)
                 x_d += w * f.space.difference_expression(X[:, i], X[:, i + 1])
                 u_d, gain = u_d + w * (U[:, i + 1] - U[:, i]), gain + w * (K[:, i + 1] - K[:, i])
             return u_d - ca.reshape(gain, f.ndx, f.nu).T @ f.space.difference_expression(x_d, x), memory
@@ -185,13 +185,13 @@ class LimitedLaw(Law):
         limits = np.concatenate([self.lower, self.upper, self.change])
 
         def expression(x: ca.SX, memory: ca.SX, numbers: ca.SX) -> tuple[ca.SX, ca.SX]:
-            more = numbers.numel() - 3 * nu
-            lower, upper, change = ca.vertsplit(numbers[more:], nu)
-            before, moved, behind = memory[:nu], memory[nu], memory[nu + 1 :]
-            u, behind = inner.expression(x, behind, numbers[:more])
+            start = numbers.numel() - 3 * nu
+            lower, upper, change = ca.vertsplit(numbers[start:], nu)
+            before, flag, inner_memory = memory[:nu], memory[nu], memory[nu + 1 :]
+            u, inner_memory = inner.expression(x, inner_memory, numbers[:start])
             u = clipped(u, lower, upper)
-            u = ca.if_else(moved, clipped(u, before - change, before + change), u)
-            return u, ca.vertcat(u, 1, behind)
+            u = ca.if_else(flag, clipped(u, before - change, before + change), u)
+            return u, ca.vertcat(u, 1, inner_memory)
 
         def rows(k: int, n: int) -> np.ndarray:
             numbers = inner.rows(k, n)

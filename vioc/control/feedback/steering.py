@@ -185,15 +185,15 @@ def steer_covariance(
     running = np.broadcast_to(along(Q), (N, n, n))
     problem = VarianceProblem(A, B, noise, start, running, R, Qf, rows.limits())
     try:
-        found = problem.solve(tolerance)
+        design = problem.solve(tolerance)
     except Unreachable as verdict:
         raise OptimizationError(rows.unreachable(problem, verdict)) from None
-    regulator = Regulator(f, trajectory, found.K, found.Pi, Q, R, Qf)
-    law = StateLaw(f, trajectory.x[:-1], trajectory.u, found.K, k0=trajectory.k0)
+    regulator = Regulator(f, trajectory, design.K, design.Pi, Q, R, Qf)
+    law = StateLaw(f, trajectory.x[:-1], trajectory.u, design.K, k0=trajectory.k0)
     spread = covariance(trajectory, P0, W, W_u=W_u, law=law, observer=observer)
-    cost = found.cost + float(np.sum(running * unseen[:-1]) + np.sum(Qf * unseen[-1]))
+    cost = design.cost + float(np.sum(running * unseen[:-1]) + np.sum(Qf * unseen[-1]))
     return SteeredCovariance(
-        regulator, spread, cost, found.gap, rows.prices(found), observer, found.iterations
+        regulator, spread, cost, design.gap, rows.prices(design), observer, design.iterations
     )
 
 
@@ -221,17 +221,17 @@ class _VarianceRows:
             self._state(f"{name} at the end", N, row, std)
 
     def whole(self, final: np.ndarray) -> None:
-        left = final - self.unseen[-1]
-        values, vectors = np.linalg.eigh(left)
+        difference = final - self.unseen[-1]
+        values, vectors = np.linalg.eigh(difference)
         if not values[0] > 0:
-            at = self.map.space.error_names[int(np.argmax(np.abs(vectors[:, 0])))]
+            name = self.map.space.error_names[int(np.argmax(np.abs(vectors[:, 0])))]
             if self.unseen.any():
                 raise OptimizationError(
                     "final: after the last measurement the filter's own error exceeds it, along "
-                    f"{at!r} by {-values[0]:.3g}; measure better, or allow more"
+                    f"{name!r} by {-values[0]:.3g}; measure better, or allow more"
                 )
             raise ValueError(
-                f"final: expected a positive definite matrix, got eigenvalue {values[0]:.3g} along {at!r}; "
+                f"final: expected a positive definite matrix, got eigenvalue {values[0]:.3g} along {name!r}; "
                 'name standard deviations instead, {"NAME": 0.01}'
             )
         self.matrix = (vectors / np.sqrt(values)) @ vectors.T
@@ -287,17 +287,17 @@ class _VarianceRows:
             *stacked(self.states, self.map.ndx), *stacked(self.inputs, self.map.nu), self.matrix
         )
 
-    def prices(self, found: Steered) -> dict[str, float]:
+    def prices(self, design: Steered) -> dict[str, float]:
         """Return the multipliers of active limits by name, summed over the samples."""
         names = [name for name, *_ in (*self.states, *self.inputs)]
-        mu, least = found.multipliers.mu, 10 * found.gap
+        mu, least = design.multipliers.mu, 10 * design.gap
         prices: dict[str, float] = {}
         for name, value in zip(names, mu, strict=True):
             if value > least:
                 short = name.split(" at k")[0]
                 prices[short] = prices.get(short, 0.0) + float(value)
-        if np.trace(found.multipliers.L) > least:
-            prices["final"] = float(np.trace(found.multipliers.L))
+        if np.trace(design.multipliers.L) > least:
+            prices["final"] = float(np.trace(design.multipliers.L))
         return prices
 
     def unreachable(self, problem: VarianceProblem, verdict: Unreachable) -> str:
@@ -309,22 +309,22 @@ class _VarianceRows:
         shares: dict[str, list[int]] = {}
         for i, (name, *_) in enumerate(named):
             shares.setdefault(name.split(" at k")[0], []).append(i)
-        said = []
+        texts = []
         for group in shares.values():
             if mu[group].sum() <= SHARE * total:
                 continue
             worst = group[int(np.argmax(mu[group]))]
             name, _, _, std = named[worst]
-            only = VarianceMultipliers(np.eye(len(mu))[worst], np.zeros_like(L))
-            least = np.sqrt(max(problem.least(only), 0.0)) * std
+            unit = VarianceMultipliers(np.eye(len(mu))[worst], np.zeros_like(L))
+            least = np.sqrt(max(problem.least(unit), 0.0)) * std
             count = int((mu[group] > SHARE * mu[worst]).sum())
             more = f" and {count - 1} more samples" * (count > 1)
-            said.append(f"{name}{more} (at most {std:.4g}, alone at least {least:.4g})")
+            texts.append(f"{name}{more} (at most {std:.4g}, alone at least {least:.4g})")
         if np.trace(L) > SHARE * total:
-            said.append("final (a matrix)")
+            texts.append("final (a matrix)")
         scale = np.sqrt(verdict.ratio)
         return (
-            f"no gains keep these standard deviations together: {'; '.join(said)}. Whatever the gains, a "
+            f"no gains keep these standard deviations together: {'; '.join(texts)}. Whatever the gains, a "
             f"mean of the variances over their limits is at least {verdict.ratio:.4g}: {scale:.4g} times "
             "these deviations is a lower bound of what can be kept, and may still be too little. Allow more "
             "than that, lower P0, W or W_u, or give more inputs"

@@ -21,8 +21,8 @@ def states_at_rest(f: OneStepMap, x: np.ndarray) -> list[tuple[str, float]]:
     At rest, these momenta are half the constraint impulses.
     """
     names = f.state_names
-    told = [not (f.multiplier_names and n.startswith("p.") and n[2:] in names) for n in names]
-    return [(n, float(v)) for n, v, tell in zip(names, x, told, strict=True) if tell]
+    mask = [not (f.multiplier_names and n.startswith("p.") and n[2:] in names) for n in names]
+    return [(n, float(v)) for n, v, tell in zip(names, x, mask, strict=True) if tell]
 
 
 def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.ndarray]:
@@ -47,8 +47,8 @@ def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.nda
         return point_of(f, about)
     if not isinstance(about, tuple) or len(about) != 2:
         got = f"an array of shape {about.shape}" if isinstance(about, np.ndarray) else repr(about)
-        alone = "; a state alone is (x, None), where no input holds it" * (np.shape(about) == (f.nx,))
-        raise ValueError(f"expected a trajectory or an equilibrium (x, u), behind the map, got {got}{alone}")
+        hint = "; a state alone is (x, None), where no input holds it" * (np.shape(about) == (f.nx,))
+        raise ValueError(f"expected a trajectory or an equilibrium (x, u), behind the map, got {got}{hint}")
     return point_of(f, *about)
 
 
@@ -68,9 +68,9 @@ def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
             f"the trajectory's states {', '.join(about.map.state_names)} and inputs "
             f"{', '.join(about.map.input_names)} are not those of the map"
         )
-    owners = [own := about.map]
-    if isinstance(own, SwitchedMap) and not isinstance(f, SwitchedMap):
-        owners = [part.map for part in own.parts_of(about)]
+    owners = [owner := about.map]
+    if isinstance(owner, SwitchedMap) and not isinstance(f, SwitchedMap):
+        owners = [part.map for part in owner.parts_of(about)]
     if other := next(filter(None, (unlike(f, g) for g in owners)), ""):
         raise ValueError(
             f"the trajectory is of another map: {other}; take its own, run.map, or roll its inputs out on "

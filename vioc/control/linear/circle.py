@@ -49,9 +49,9 @@ def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray
     turns = np.exp(1j * np.pi * (np.arange(POINTS) + 0.5) / POINTS)
     for i in np.flatnonzero((side == 0) & (np.abs(gap) > doubt)):
         real = abs(values[i].imag) <= np.finfo(float).eps  # the other half is its mirror image
-        around = turns if real else np.concatenate([turns, turns.conj()])
+        points = turns if real else np.concatenate([turns, turns.conj()])
         for radius in RADII:
-            z = values[i] + radius * abs(gap[i]) * around
+            z = values[i] + radius * abs(gap[i]) * points
             if all(np.linalg.svd(s * np.eye(n) - balanced, compute_uv=False)[-1] > doubt for s in z):
                 side[i] = int(np.sign(gap[i]))
                 break
@@ -68,14 +68,14 @@ def natural_units(A: np.ndarray) -> np.ndarray:
     momentum, and states that are only driven, such as its position.
     """
     size = np.abs(A) * (1.0 - np.eye(len(A)))
-    d, there = np.ones(len(A)), size > 0
+    d, mask = np.ones(len(A)), size > 0
     for _ in range(SWEEPS):
-        log = np.log(np.where(there, size, 1.0))
-        degrees = np.diag(there.sum(axis=0) + there.sum(axis=1))
-        laplacian = degrees - there.astype(float) - there.T
+        log = np.log(np.where(mask, size, 1.0))
+        degrees = np.diag(mask.sum(axis=0) + mask.sum(axis=1))
+        laplacian = degrees - mask.astype(float) - mask.T
         d = np.exp(np.linalg.lstsq(laplacian, log.sum(axis=1) - log.sum(axis=0), rcond=None)[0])
         scaled = size * d / d[:, None]
-        there = scaled > WEAK * scaled.max(initial=0.0)
+        mask = scaled > WEAK * scaled.max(initial=0.0)
     return d
 
 

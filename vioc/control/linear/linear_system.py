@@ -137,29 +137,29 @@ def linear_system(
     about = about_of(f, about)
     if isinstance(about, Trajectory):
         f = check_trajectory(f, about)
-        by = f.derivatives
-        found = [by.linearize_motion(about, closed=closed)]
+        derivatives = f.derivatives
+        models = [derivatives.linearize_motion(about, closed=closed)]
         if ranks:
-            found += [by.linearize_motion(_stretched(about, 1 + change)) for change in NEARBY[:FEW]]
-        whole = np.broadcast_to(np.eye(f.ndx), (len(about) + 1, f.ndx, f.ndx))
-        T = tangent_bases(f, about, idle=idle) if manifold else whole
+            models += [derivatives.linearize_motion(_stretched(about, 1 + change)) for change in NEARBY[:FEW]]
+        identity = np.broadcast_to(np.eye(f.ndx), (len(about) + 1, f.ndx, f.ndx))
+        T = tangent_bases(f, about, idle=idle) if manifold else identity
         x, u, steady = about.x, about.u, False
     else:
-        state, held = equilibrium_point(f, about)
+        state, u_d = equilibrium_point(f, about)
         lengths = f.dt * (1 + np.array([0.0, *NEARBY]))
-        found = [f.derivatives.linearize(f.steps_at(state[None], held[None], dt=float(h))) for h in lengths]
+        models = [f.derivatives.linearize(f.steps_at(state[None], u_d[None], dt=float(h))) for h in lengths]
         basis = tangent_basis(f, state, idle=idle) if manifold else np.eye(f.ndx)
-        T, x, u, steady = np.stack([basis, basis]), np.stack([state, state]), held[None], True
-    A, B = without_rounding(found) if len(found) > 1 else found[0]
+        T, x, u, steady = np.stack([basis, basis]), np.stack([state, state]), u_d[None], True
+    A, B = without_rounding(models) if len(models) > 1 else models[0]
     if manifold:
         A, B = restrict(A, B, T)
     return LinearSystem(f, A, B, T, x, u, steady, manifold)
 
 
-def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.ndarray]:
+def without_rounding(linearizations: Sequence[Linearization]) -> tuple[np.ndarray, np.ndarray]:
     """Return the matrices A and B of a linearization, with rounding errors set to 0.
-    The argument `found` contains this linearization, and others for slightly different step lengths. The
-    shapes of the results are (N, n, n) and (N, n, m).
+    The argument `linearizations` contains this linearization, and others for slightly different step lengths.
+    The shapes of the results are (N, n, n) and (N, n, m).
 
     A derivative is a rounding error if it differs strongly between these linearizations: a true derivative
     changes only in proportion to the step length. If a state's row of A - I and B is noise at all N steps,
@@ -167,13 +167,13 @@ def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.nda
     depends on the state. Magnitudes alone cannot distinguish noise from weak couplings. Rank decisions scale
     each state by its motion, so they would count noise as motion.
     """
-    n = found[0].A.shape[1]
-    A, *others = (lin.A - np.eye(n) for lin in found)
+    n = linearizations[0].A.shape[1]
+    A, *others = (lin.A - np.eye(n) for lin in linearizations)
     by_state = _is_rounding(A, others)
-    by_input = _is_rounding(found[0].B, [lin.B for lin in found[1:]])
+    by_input = _is_rounding(linearizations[0].B, [lin.B for lin in linearizations[1:]])
     kept = np.logical_not(by_state.all(axis=1) & by_input.all(axis=1))
     A = np.where(kept[:, None] & ~by_state.all(axis=0), A, 0.0) + np.eye(n)
-    return A, np.where(kept[:, None], found[0].B, 0.0)
+    return A, np.where(kept[:, None], linearizations[0].B, 0.0)
 
 
 def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
@@ -186,23 +186,23 @@ def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
     return np.asarray((change > SMOOTH * size) | (size == 0))
 
 
-def _stretched(run: Trajectory, by: float) -> Trajectory:
-    """Return a trajectory whose time steps are longer by the factor `by`.
+def _stretched(run: Trajectory, factor: float) -> Trajectory:
+    """Return a trajectory whose time steps are longer by `factor`.
     Its states and inputs are unchanged.
     """
-    return replace(run, t=run.t[0] + (run.t - run.t[0]) * by)
+    return replace(run, t=run.t[0] + (run.t - run.t[0]) * factor)
 
 
 def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return (x, u) if it is an equilibrium at all times, else raise ValueError."""
     check_timeless(f, "about a state", "a trajectory, or the map whose turn it is then")
     x, u = about
-    moved = np.abs(f.difference(x, f.step(x, u)))
-    if not moved.max() <= FIXED_POINT * (1 + np.abs(x).max()):
-        worst = int(np.argmax(moved))
+    drift = np.abs(f.difference(x, f.step(x, u)))
+    if not drift.max() <= FIXED_POINT * (1 + np.abs(x).max()):
+        worst = int(np.argmax(drift))
         raise ValueError(
             f"(x, u) is not an equilibrium: one step moves {f.space.error_names[worst]} by "
-            f"{moved[worst]:.3g}; give a trajectory, f.rollout(x, u, steps=...), or solve for an equilibrium "
+            f"{drift[worst]:.3g}; give a trajectory, f.rollout(x, u, steps=...), or solve for an equilibrium "
             "first"
         )
     return x, u
@@ -214,14 +214,14 @@ def check_closed(f: OneStepMap, run: Trajectory) -> float:
     largest magnitude in the first state. Raises ValueError if it is too large.
     """
     gap = np.abs(f.difference(run.x[0], run.x[-1]))
-    moved = gap.max() / (1 + np.abs(run.x[0]).max())
-    if not moved <= CLOSED:
+    relative_gap = gap.max() / (1 + np.abs(run.x[0]).max())
+    if not relative_gap <= CLOSED:
         worst = int(np.argmax(gap))
         raise ValueError(
             f"the trajectory is not periodic: {f.space.error_names[worst]} ends {gap[worst]:.3g} from its "
             "start"
         )
-    return float(moved)
+    return float(relative_gap)
 
 
 def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.ndarray:

@@ -148,9 +148,9 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
     if f.ndx == f.nx:
         evaluate, pattern = _conditions(f)
         values, groups = evaluate(X, theta)[0], _groups(pattern, f.nx)
-        more = [np.eye(f.nx)[:, _idle(f)]] * len(X)
+        kernels = [np.eye(f.nx)[:, _idle(f)]] * len(X)
     else:
-        (values, more), groups = _unseen(f, X, theta), None
+        (values, kernels), groups = _unseen(f, X, theta), None
     if values[0].shape[0] == 0:
         return np.tile(np.eye(f.ndx), (len(X), 1, 1))
     bases: list[np.ndarray] = []
@@ -158,7 +158,7 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
         T = _null_space(C, groups)
         r = T.shape[1]
         if idle:
-            T = np.concatenate([T, more[k]], axis=1)
+            T = np.concatenate([T, kernels[k]], axis=1)
         if bases:
             if T.shape != bases[0].shape:
                 raise ValueError(
@@ -182,16 +182,16 @@ def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.nd
     """
     G = _error_constraints(f)(np.ascontiguousarray(X), theta)[0]
     lin = f.derivatives.linearize(f.steps_at(X, np.array([f.rest_input(x) for x in X])))
-    found, idle = [], []
+    rows, idle = [], []
     for g, a, c in zip(G, lin.A, lin.C, strict=True):
         N = _null_space(g, None)  # a step may map an error off the constraints to an error of the velocity
         _, size, V = np.linalg.svd(a @ N)
         kernel = V[size <= RANK * size[0]] @ N.T
-        found.append(np.concatenate([g, kernel]))
+        rows.append(np.concatenate([g, kernel]))
         conditions = np.concatenate([m / max(np.linalg.norm(m, 2), 1e-300) for m in (g, c) if m.size] or [g])
         _, size, V = np.linalg.svd(conditions @ kernel.T)
         idle.append(kernel.T @ V[(size > RANK).sum() :].T)
-    return found, idle
+    return rows, idle
 
 
 @lru_cache(maxsize=4)
@@ -279,9 +279,9 @@ def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
     added = ca.jacobian(equations, args[0])[:, moments].T @ ca.jacobian(equations, args[3])[:, columns]
     rows = ca.SX(len(columns), f.nx)
     rows[:, moments] = added.T
-    at = ca.Function("absorbed", args, [rows], {"allow_free": False})
+    function = ca.Function("absorbed", args, [rows], {"allow_free": False})
     symbols = [f.symbols.x, *(ca.SX.zeros(*a.shape) for a in args[1:-1]), f.symbols.parameters]
-    return ca.vertsplit(at(*symbols))
+    return ca.vertsplit(function(*symbols))
 
 
 def _idle(f: OneStepMap) -> list[int]:
@@ -291,8 +291,8 @@ def _idle(f: OneStepMap) -> list[int]:
     residual = f.residual
     if residual is None or f.ndx != f.nx:
         return []
-    used = set(residual.jac_sparsity(0, 0).get_triplet()[1])
-    return [i for i in range(f.nx) if i not in used]
+    columns = set(residual.jac_sparsity(0, 0).get_triplet()[1])
+    return [i for i in range(f.nx) if i not in columns]
 
 
 def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]:

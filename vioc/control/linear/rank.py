@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr, schur
 
-from vioc.checks import as_floats
+from vioc.checks import as_floats, as_share
 from vioc.control.linear.circle import natural_units
 
 TOLERANCE = 1e-9  # relative singular values below it count as zero
@@ -141,6 +141,7 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
     differ by a factor of 1e13, however, the smaller one counts as rounding.
     """
     A, B = input_pair(A, B)
+    tolerance = as_share(tolerance, "tolerance")
     if len(A) == 0:
         return Subspace(np.zeros((0, 0)), np.zeros((0, 0)), np.inf, 0.0)
     powers, factors = [A], [_unit_columns(B)]
@@ -153,13 +154,13 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
             break
         powers.append(power)
         factors.append(factor)
-    scale, moved = _row_sizes(factors[-1])  # scaling by the inputs' effect on each state cancels units
+    scale, mask = _row_sizes(factors[-1])  # scaling by the inputs' effect on each state cancels units
     balanced = (
-        (M * (scale * moved) / scale[:, None], L / scale[:, None])
+        (M * (scale * mask) / scale[:, None], L / scale[:, None])
         for M, L in zip(powers, factors, strict=True)
     )
     best = max((_stairs(M, L, tolerance) for M, L in balanced), key=_clarity)
-    return _completed((scale * moved)[:, None] * best.basis, best)
+    return _completed((scale * mask)[:, None] * best.basis, best)
 
 
 def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
@@ -170,12 +171,12 @@ def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
     last, accepted, rejected = _range(B / spread, tolerance)
     basis = last
     while last.shape[1] and basis.shape[1] < len(A):
-        fresh = A @ last / size
+        block = A @ last / size
         for _ in range(2):  # twice, for orthogonality to rounding
-            fresh = fresh - basis @ (basis.T @ fresh)
-        last, kept, left = _range(fresh, tolerance)
+            block = block - basis @ (basis.T @ block)
+        last, kept, dropped = _range(block, tolerance)
         basis = np.hstack([basis, last])
-        accepted, rejected = min(accepted, kept), max(rejected, left)
+        accepted, rejected = min(accepted, kept), max(rejected, dropped)
     return Subspace(basis, basis[:, :0], accepted, rejected)
 
 
@@ -200,15 +201,15 @@ def reached(
         the number with the clearest decisions. A section is treated as one step, with the product of its A_k
         and a Gramian factor. For a very unstable motion, a single section hides directions that do not grow.
     """
-    N = len(A)
+    N, tolerance = len(A), as_share(tolerance, "tolerance")
     if N == 0 or len(B) != N:
         raise ValueError(f"expected N >= 1 matrices A and as many B, got {N} and {len(B)}")
-    found = []
+    subspaces = []
     for count in (1, 2, 4, 8):
         if count <= N:
             cuts = np.linspace(0, N, count + 1).round().astype(int)
-            found.append(_stretches(A, B, cuts, tolerance))
-    best = max(found, key=_clarity)
+            subspaces.append(_stretches(A, B, cuts, tolerance))
+    best = max(subspaces, key=_clarity)
     return _completed(best.basis, best)
 
 
@@ -224,12 +225,12 @@ def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
         for k in range(start, stop):
             power = A[k] @ power
             factor = compressed(np.hstack([A[k] @ factor, B[k]]))
-        moved = power @ basis
-        scale, there = _row_sizes(np.hstack([factor, moved]))
-        parts = [M * (there / scale)[:, None] for M in (moved, factor)]
+        image = power @ basis
+        scale, mask = _row_sizes(np.hstack([factor, image]))
+        parts = [M * (mask / scale)[:, None] for M in (image, factor)]
         parts = [M / (np.linalg.norm(M, 2) or 1.0) for M in parts if M.size]
         basis, kept, rejected = _range(np.hstack(parts) if parts else basis, tolerance)
-        basis, accepted = _orthonormal((scale * there)[:, None] * basis), min(accepted, kept)
+        basis, accepted = _orthonormal((scale * mask)[:, None] * basis), min(accepted, kept)
     return Subspace(basis, basis[:, :0], accepted, rejected)
 
 
@@ -245,8 +246,8 @@ def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     norms, rounding errors would be as large as other motions.
     """
     rows = np.linalg.norm(M, axis=1)
-    there = rows > ROUNDING * rows.max(initial=0.0)
-    return np.where(there, rows, 1.0), there
+    mask = rows > ROUNDING * rows.max(initial=0.0)
+    return np.where(mask, rows, 1.0), mask
 
 
 def _clarity(space: Subspace) -> float:
@@ -262,8 +263,8 @@ def _clarity(space: Subspace) -> float:
 
 def _completed(basis: np.ndarray, space: Subspace) -> Subspace:
     n, rank = basis.shape
-    whole = np.linalg.qr(np.hstack([_orthonormal(basis), np.eye(n)]))[0]
-    return Subspace(whole[:, :rank], whole[:, rank:], space.accepted, space.rejected)
+    Q = np.linalg.qr(np.hstack([_orthonormal(basis), np.eye(n)]))[0]
+    return Subspace(Q[:, :rank], Q[:, rank:], space.accepted, space.rejected)
 
 
 def _orthonormal(basis: np.ndarray) -> np.ndarray:
@@ -311,6 +312,7 @@ def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
     (number of modes,), complex
     """
     eigenvalues, margins = hautus_margins(A, B)
+    tolerance = as_share(tolerance, "tolerance")
     return eigenvalues[(np.abs(eigenvalues) >= 1 - tolerance) & (margins <= tolerance)]
 
 
@@ -358,19 +360,19 @@ def stuck_modes(
     F, W = unreached_modes(A, B)
     W = W if T is None else T @ W
     values = np.linalg.eigvals(F)
-    found: list[str] = []
-    seen: list[complex] = []
+    texts: list[str] = []
+    eigenvalues: list[complex] = []
     for s in values[values.imag >= 0]:
-        if (circle and abs(s) > 1 + UNSETTLED) or any(abs(s - other) <= UNSETTLED for other in seen):
+        if (circle and abs(s) > 1 + UNSETTLED) or any(abs(s - other) <= UNSETTLED for other in eigenvalues):
             continue
-        seen.append(s)
+        eigenvalues.append(s)
         count = int((np.abs(values - s) <= UNSETTLED).sum())  # with what drifts by what stays, as p.x and x
         U = np.linalg.svd(np.linalg.matrix_power(F - s * np.eye(len(F)), count))[0]
         for row in eliminated((W @ U[:, -count:].conj()).T):
             size = np.abs(row)
             states = ", ".join(names[int(i)] for i in np.flatnonzero(size > 0.1 * size.max()))
-            found.append(f"{s if abs(s.imag) > UNSETTLED else s.real:.6g} (of {states})")
-    return ", ".join(found)
+            texts.append(f"{s if abs(s.imag) > UNSETTLED else s.real:.6g} (of {states})")
+    return ", ".join(texts)
 
 
 def eliminated(rows: np.ndarray) -> np.ndarray:

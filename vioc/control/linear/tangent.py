@@ -15,8 +15,8 @@ from vioc.maps.protocol import OneStepMap
 
 def foreign_symbols(expression: ca.SX, known: ca.SX) -> list[str]:
     """Return the names of symbols in an expression that are not among `known`."""
-    own = {e.element_hash() for e in ca.symvar(known)}
-    return [e.name() for e in ca.symvar(expression) if e.element_hash() not in own]
+    hashes = {e.element_hash() for e in ca.symvar(known)}
+    return [e.name() for e in ca.symvar(expression) if e.element_hash() not in hashes]
 
 
 def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
@@ -24,12 +24,12 @@ def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
     The first ndx columns are derivatives with respect to the error of the state (a tangent vector), the other
     columns those with respect to the variables `others`. The shape is (rows, ndx + ...).
     """
-    moved, by, e = _by_error(f, expression, *others)
-    found = _lifted(f, moved)
-    if found is None:
-        return _at_zero(ca.jacobian(moved, by), e)
-    inner, lifted = found
-    J = ca.jacobian(lifted, by) + ca.jacobian(lifted, inner.w) @ _first(inner, by)
+    moved, z, e = _by_error(f, expression, *others)
+    lift = _lifted(f, moved)
+    if lift is None:
+        return _at_zero(ca.jacobian(moved, z), e)
+    inner, lifted = lift
+    J = ca.jacobian(lifted, z) + ca.jacobian(lifted, inner.w) @ _first(inner, z)
     return inner.lowered(J)[0]
 
 
@@ -38,19 +38,19 @@ def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
     Derivatives are with respect to a small change of the state (a tangent vector) and the variables `others`.
     The gradient is a column vector.
     """
-    moved, by, e = _by_error(f, scalar, *others)
-    found = _lifted(f, moved)
-    if found is None:
-        hessian, gradient = ca.hessian(moved, by)
+    moved, z, e = _by_error(f, scalar, *others)
+    lift = _lifted(f, moved)
+    if lift is None:
+        hessian, gradient = ca.hessian(moved, z)
         return _at_zero(gradient, e), _at_zero(hessian, e)
-    inner, lifted = found
-    F, n = _first(inner, by), by.numel()
+    inner, lifted = lift
+    F, n = _first(inner, z), z.numel()
     weights = ca.gradient(lifted, inner.w)
     mu = ca.SX.sym("mu", weights.numel())
-    H = ca.hessian(lifted + ca.dot(mu, inner.equation()), ca.vertcat(by, inner.w))[0]
-    across = H[:n, n:] @ F
-    H = ca.tril(H[:n, :n] + across + across.T + F.T @ (H[n:, n:] @ F))
-    gradient = ca.gradient(lifted, by) + F.T @ weights
+    H = ca.hessian(lifted + ca.dot(mu, inner.equation()), ca.vertcat(z, inner.w))[0]
+    cross = H[:n, n:] @ F
+    H = ca.tril(H[:n, :n] + cross + cross.T + F.T @ (H[n:, n:] @ F))
+    gradient = ca.gradient(lifted, z) + F.T @ weights
     H = ca.substitute(ca.tril2symm(H), mu, inner.adjoint(weights))
     gradient, hessian = inner.lowered(gradient, H)
     return gradient, hessian
@@ -62,21 +62,21 @@ def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
     state (a tangent vector) and the symbols `others`. The Hessian times d is a short expression even if the
     Hessian is not.
     """
-    moved, by, e = _by_error(f, scalar, *others)
-    d = ca.SX.sym("d", by.numel())
-    found = _lifted(f, moved)
-    if found is None:
-        gradient = ca.gradient(moved, by)
-        along = ca.jtimes(gradient, by, d)
+    moved, z, e = _by_error(f, scalar, *others)
+    d = ca.SX.sym("d", z.numel())
+    lift = _lifted(f, moved)
+    if lift is None:
+        gradient = ca.gradient(moved, z)
+        along = ca.jtimes(gradient, z, d)
         return _at_zero(gradient, e), d, _at_zero(along, e)
-    inner, lifted = found
-    F, n = _first(inner, by), by.numel()
+    inner, lifted = lift
+    F, n = _first(inner, z), z.numel()
     weights = ca.gradient(lifted, inner.w)
-    mu, whole = ca.SX.sym("mu", weights.numel()), ca.vertcat(by, inner.w)
-    both = ca.gradient(lifted + ca.dot(mu, inner.equation()), whole)
-    along = ca.jtimes(both, whole, ca.vertcat(d, F @ d))
+    mu, variables = ca.SX.sym("mu", weights.numel()), ca.vertcat(z, inner.w)
+    both = ca.gradient(lifted + ca.dot(mu, inner.equation()), variables)
+    along = ca.jtimes(both, variables, ca.vertcat(d, F @ d))
     along = ca.substitute(along[:n] + F.T @ along[n:], mu, inner.adjoint(weights))
-    gradient, along = inner.lowered(ca.gradient(lifted, by) + F.T @ weights, along)
+    gradient, along = inner.lowered(ca.gradient(lifted, z) + F.T @ weights, along)
     return gradient, d, along
 
 
@@ -110,9 +110,9 @@ def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
     return None if inner is None or lifted is None else (inner, lifted)
 
 
-def _first(inner: Implicit, by: ca.SX) -> ca.SX:
-    """Return the Jacobian of implicit quantities with respect to the variables `by`.
+def _first(inner: Implicit, z: ca.SX) -> ca.SX:
+    """Return the Jacobian of implicit quantities with respect to the variables `z`.
     An implicit quantity is the solution of linear equations, for example a velocity computed from momenta.
     """
     F = inner.first()
-    return ca.horzcat(F, ca.SX(F.shape[0], by.numel() - F.shape[1]))
+    return ca.horzcat(F, ca.SX(F.shape[0], z.numel() - F.shape[1]))

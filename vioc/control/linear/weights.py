@@ -76,9 +76,11 @@ def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definit
     values, vectors = np.linalg.eigh(matrix / np.outer(size, size))
     rounding = 1e-12 * np.abs(values).max()
     if values[0] < -rounding or (definite and values[0] <= rounding):
-        at = names[int(np.argmax(np.abs(vectors[:, 0])))]
+        name = names[int(np.argmax(np.abs(vectors[:, 0])))]
         kind, least = "definite" if definite else "semi-definite", np.linalg.eigvalsh(matrix)[0]
-        raise ValueError(f"{what}: expected a positive {kind} weight, got eigenvalue {least:g} along {at!r}")
+        raise ValueError(
+            f"{what}: expected a positive {kind} weight, got eigenvalue {least:g} along {name!r}"
+        )
 
 
 def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:

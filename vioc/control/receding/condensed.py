@@ -81,7 +81,7 @@ class CondensedSolver:
             [d.J_end @ x_d, d.J_end @ x_start],
         ]
         A, start = (np.vstack([p[i] for p in parts]) for i in (0, 1))
-        here = np.concatenate([(J @ offset[..., None]).ravel(), d.J_end @ x])
+        values = np.concatenate([(J @ offset[..., None]).ravel(), d.J_end @ x])
         low, high, linear, square = d.limits()
         keep = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
         soft = linear[keep] >= 0
@@ -91,7 +91,7 @@ class CondensedSolver:
         length = np.maximum(length, 1e-12)
         self.kept, self._length, self._start = keep, length, start[keep] / length[:, None]
         self._A = A[keep] / length[:, None]
-        self._low, self._high = (low[keep] - here[keep]) / length, (high[keep] - here[keep]) / length
+        self._low, self._high = (low[keep] - values[keep]) / length, (high[keep] - values[keep]) / length
         self._slope = linear[keep][soft] / root
         give = np.zeros((len(keep), soft.sum()))
         give[np.flatnonzero(soft), np.arange(soft.sum())] = 1 / (root * length[soft])
@@ -129,15 +129,15 @@ class CondensedSolver:
         The limits of all constraints in the program come first. A soft constraint has only its lower limit
         there; its upper limit belongs to an additional constraint at the end.
         """
-        at, soft = self._start @ x0, self._soft
-        low, high = self._low - at, self._high - at
+        offset, soft = self._start @ x0, self._soft
+        low, high = self._low - offset, self._high - offset
         lower = np.concatenate([low, np.full(soft.sum(), -np.inf)])
         return lower, np.concatenate([np.where(soft, np.inf, high), high[soft]])
 
     def _of_rows(self, y: np.ndarray) -> np.ndarray:
-        found = y[: len(self._soft)].copy()
-        found[self._soft] += y[len(self._soft) :]
-        return found / self._length
+        multipliers = y[: len(self._soft)].copy()
+        multipliers[self._soft] += y[len(self._soft) :]
+        return multipliers / self._length
 
     def least(self, x0: np.ndarray) -> np.ndarray:
         """Return the smallest constraint violations for initial state x0.

@@ -107,10 +107,10 @@ def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = Non
     X, U, P = run.x, run.u, regulator.P
     if end is None:
         return Reference(A, B, X, U, P, Q, S_run, onto, run.k0, after)
-    held = reference(end, S)
-    own, its = (A, B, U, Q, S_run, onto), (held.A, held.B, held.U, held.Q, held.S, held.onto)
-    A, B, U, Q, S_run, onto = map(np.concatenate, zip(own, its, strict=True))
-    X, P = np.concatenate([X[:-1], held.X]), np.concatenate([P[:-1], held.P])
+    tail = reference(end, S)
+    run_parts, end_parts = (A, B, U, Q, S_run, onto), (tail.A, tail.B, tail.U, tail.Q, tail.S, tail.onto)
+    A, B, U, Q, S_run, onto = map(np.concatenate, zip(run_parts, end_parts, strict=True))
+    X, P = np.concatenate([X[:-1], tail.X]), np.concatenate([P[:-1], tail.P])
     takeover = Takeover(n, f.difference(end.x, run.x[-1]), regulator.P[-1], end.P)
     return Reference(A, B, X, U, P, Q, S_run, onto, run.k0, after, takeover)
 

@@ -196,8 +196,8 @@ class LinearMPC(Law):
         if soft not in self._programs:
             f, nb = self.map, len(self._bounded)
             size, rated = f.ndx + f.nu * self._rated, f.nu * self._rated
-            at = (*range(size, size + f.nu), *self._bounded.tolist())
-            qp = StageQP(StageSizes(self.horizon, size, f.nu, at, rated, nb, soft), **self._qp)
+            entries = (*range(size, size + f.nu), *self._bounded.tolist())
+            qp = StageQP(StageSizes(self.horizon, size, f.nu, entries, rated, nb, soft), **self._qp)
             d = qp.data
             d.J_end[np.arange(nb), self._bounded] = 1.0
             for i in range(rated):
@@ -236,17 +236,17 @@ class LinearMPC(Law):
             z0 = np.concatenate([z0, v])
         qp.prepare()
         try:
-            found = qp.solve(z0)
+            answer = qp.solve(z0)
         except RuntimeError:
             raise OptimizationError(
                 f"sample {k}: the solver {self.solver} fails; the state is {np.abs(z0).max():.2g} away from "
                 "the reference: check it, and the reference"
             ) from None
-        if found.status not in (Status.CONVERGED, Status.ACCEPTABLE):
-            raise self._refusal(k, x, last, soft, found)
-        u = np.clip(U + found.u, self.lower, self.upper)  # the solution has a tolerance
-        ahead = f.retract(X[1:], found.x[1:, :nz])
-        slack, cost = self._slack(qp, found), float(qp.cost(found)) + known
+        if answer.status not in (Status.CONVERGED, Status.ACCEPTABLE):
+            raise self._refusal(k, x, last, soft, answer)
+        u = np.clip(U + answer.u, self.lower, self.upper)  # the solution has a tolerance
+        ahead = f.retract(X[1:], answer.x[1:, :nz])
+        slack, cost = self._slack(qp, answer), float(qp.cost(answer)) + known
         if soft is not None:
             s = np.where(soft[0] >= 0, slack, 0.0)
             cost += float((soft[0] * s + 0.5 * soft[1] * s**2).sum())
@@ -277,22 +277,22 @@ class LinearMPC(Law):
         The argument `limit` is the lower or the upper bound of these states. The first result has the limits
         at samples 1 to n - 1 of a horizon of n steps, the second the limits at the last sample n.
         """
-        away = limit - X[1:, self._bounded]
-        return away[:-1], away[-1]
+        margin = limit - X[1:, self._bounded]
+        return margin[:-1], margin[-1]
 
-    def _slack(self, qp: StageQP, found: Answer) -> np.ndarray:
+    def _slack(self, qp: StageQP, answer: Answer) -> np.ndarray:
         """Return the violations of the limits on states, (n, number of bounded states).
         There is a row for each of the samples 1 to n of the horizon.
         """
         d, nu, nb, n = qp.data, self.map.nu, len(self._bounded), qp.data.steps
-        h = row_values(d, found.x, found.u)
+        h = row_values(d, answer.x, answer.u)
         h = np.vstack([h[: n * qp.layout.rows].reshape(n, -1)[1:, nu : nu + nb], h[n * qp.layout.rows :]])
         low = np.vstack([d.lower[1:n, nu : nu + nb], d.lower_end])
         high = np.vstack([d.upper[1:n, nu : nu + nb], d.upper_end])
         return np.maximum(0.0, np.maximum(low - h, h - high))
 
     def _refusal(
-        self, k: int, x: np.ndarray, last: Any, soft: np.ndarray | None, found: Answer
+        self, k: int, x: np.ndarray, last: Any, soft: np.ndarray | None, answer: Answer
     ) -> OptimizationError:
         """Return an error that names the infeasible hard bounds on states.
 
@@ -301,7 +301,7 @@ class LinearMPC(Law):
         where = f"sample {k}: the program has no solution"
         hard = np.full(len(self._bounded), True) if soft is None else soft[0] < 0
         if not hard.any():
-            why = f"that the solver {self.solver} finds ({found.status.value}); try another solver"
+            why = f"that the solver {self.solver} finds ({answer.status.value}); try another solver"
             return OptimizationError(f"{where} {why}")
         try:
             blame = np.where(hard, [[BLAME], [2 * BLAME]], 0.0 if soft is None else soft)

@@ -202,45 +202,45 @@ class NonlinearMPC(Law):
     def apply(self, k: int, x: np.ndarray, memory: Memory) -> tuple[np.ndarray, Memory]:
         """Return the input of sample k, and the memory for the next sample."""
         pending = memory.pending or (self.map.rest_input(x),) * self.delay
-        at, note = k + self.delay, ""
+        sample, note = k + self.delay, ""
         if pending:  # predict the state at which the input will act
             with trying():
                 x = self.map.rollout(x, np.array(pending), k0=k).x[-1]
-        if self.horizon == "shrink" and self.fallback is not None and at >= self._end:
-            u = np.asarray(self.fallback(at, x), float)
+        if self.horizon == "shrink" and self.fallback is not None and sample >= self._end:
+            u = np.asarray(self.fallback(sample, x), float)
             pending = (*pending, u)[1:] if self.delay else ()
             return u, replace(memory, plan=None, coming=None, pending=pending)
         plan, coming, busy = memory.plan, memory.coming, memory.busy
         if coming is not None and k >= busy:
             plan, coming = coming, None
         if plan is None:
-            plan, note = self.begin(at, x)
-        plan = self._fitted(plan, at, x)
-        status, found, seconds, count, gap = Status.LATE, None, 0.0, 0, 0.0
+            plan, note = self.begin(sample, x)
+        plan = self._fitted(plan, sample, x)
+        status, solution, seconds, count, gap = Status.LATE, None, 0.0, 0, 0.0
         if k >= busy:
             try:
-                prepared = self.prepare(at, plan)
+                prepared = self.prepare(sample, plan)
                 gap = float(np.abs(prepared.blocks.c).max(initial=0))
                 before = self.clock()
-                found, answer = self.feedback(prepared, x)
+                solution, answer = self.feedback(prepared, x)
                 for _ in range(1, self.newton):
                     if answer.status in GOOD:
-                        found, answer = self.feedback(self.prepare(at, found), x)
+                        solution, answer = self.feedback(self.prepare(sample, solution), x)
                 seconds, status, count = self.clock() - before, answer.status, answer.iterations
-                if not (np.isfinite(found.x).all() and np.isfinite(found.u).all()):
+                if not (np.isfinite(solution.x).all() and np.isfinite(solution.u).all()):
                     status = Status.NOT_FINITE
             except (OptimizationError, StepError) as error:
                 status, note = Status.FAILED, str(error)
             if status not in GOOD:
-                found = None
+                solution = None
             elif self.deadline is not None and seconds > self.deadline:
-                status, coming, busy, found = Status.LATE, found, k + seconds / self.map.dt, None
-        if found is not None:
-            plan, u = found, found.u[0]
+                status, coming, busy, solution = Status.LATE, solution, k + seconds / self.map.dt, None
+        if solution is not None:
+            plan, u = solution, solution.u[0]
         else:
-            u = plan.u[0] if self.fallback is None else np.asarray(self.fallback(at, x), float)
-        u = self.program.clipped(u, self.steps(at)[0])
-        verdict = Verdict(k, status, found is None, count, seconds, gap, note)
+            u = plan.u[0] if self.fallback is None else np.asarray(self.fallback(sample, x), float)
+        u = self.program.clipped(u, self.steps(sample)[0])
+        verdict = Verdict(k, status, solution is None, count, seconds, gap, note)
         pending = (*pending, u)[1:] if self.delay else ()
         plan, coming = self._shifted(plan), None if coming is None else self._shifted(coming)
         return u, Memory(plan, coming, pending, busy, (*memory.verdicts, verdict))
@@ -266,15 +266,15 @@ class NonlinearMPC(Law):
         if not len(U):
             X, U = np.vstack([x, x]), self.map.rest_input(x)[None]
             p, path = np.zeros((2, self.map.ndx)), np.zeros((1, m))
-        if more := n - len(U):
+        if extra := n - len(U):
             try:
                 with trying():
-                    ahead = self.map.rollout(X[-1], np.tile(U[-1], (more, 1)), k0=k + len(U)).x[1:]
+                    ahead = self.map.rollout(X[-1], np.tile(U[-1], (extra, 1)), k0=k + len(U)).x[1:]
             except StepError:
-                ahead = np.tile(X[-1], (more, 1))
+                ahead = np.tile(X[-1], (extra, 1))
             X, U, p, path = (
                 np.vstack([X, ahead]),
-                *(np.vstack([a, np.tile(a[-1], (more, 1))]) for a in (U, p, path)),
+                *(np.vstack([a, np.tile(a[-1], (extra, 1))]) for a in (U, p, path)),
             )
         return Plan(X, U, p, np.concatenate([path.ravel(), end]))
 
@@ -318,14 +318,14 @@ class NonlinearMPC(Law):
         X, U = np.tile(x, (self.problem.steps + 1, 1)), inputs_of(self.map, None, self.problem.steps, x)
         y, note = np.zeros(len(problem.rows)), ""
         try:
-            found = problem.solve(x, self.guess, max_iterations=self.first, raise_on_failure=False)
-            note = "" if found.converged else found.message
-            if found.status is not Status.INFEASIBLE:
-                X, U = found.curve or (found.x, found.u)
-                y = problem.rows.from_multipliers(found.multipliers)
+            result = problem.solve(x, self.guess, max_iterations=self.first, raise_on_failure=False)
+            note = "" if result.converged else result.message
+            if result.status is not Status.INFEASIBLE:
+                X, U = result.curve or (result.x, result.u)
+                y = problem.rows.from_multipliers(result.multipliers)
             elif self.fallback is None:
-                said = f"sample {k}: there is no first plan, and there is no fallback law: {note}"
-                warnings.warn(said, RuntimeWarning, stacklevel=4)
+                message = f"sample {k}: there is no first plan, and there is no fallback law: {note}"
+                warnings.warn(message, RuntimeWarning, stacklevel=4)
         except StartOutside as error:
             note = str(error)
         y = np.concatenate([y[: n * problem.rows.m], y[self.problem.steps * problem.rows.m :]])

@@ -73,7 +73,7 @@ class Order(NamedTuple):
 
     @staticmethod
     def of(rows: ConstraintRows) -> Order:
-        f, found = rows.map, {}
+        f, entries = rows.map, {}
         s, q = f.symbols, f.ndx + f.nu
         for p in rows.places:
             if p.at_steps is None:
@@ -84,11 +84,11 @@ class Order(NamedTuple):
                 row = J[i, :]
                 columns = row.sparsity().get_col()
                 if len(columns) == 1 and columns[0] < q and not ca.symvar(row):
-                    found[p.at_steps.start + i] = columns[0], float(ca.DM(row).nonzeros()[0])
-        simple = np.array(sorted(found), int)
-        general = np.array([i for i in range(rows.m) if i not in found], int)
-        at = tuple(found[i][0] for i in simple.tolist())
-        return Order(simple, general, at, np.array([found[i][1] for i in simple], float))
+                    entries[p.at_steps.start + i] = columns[0], float(ca.DM(row).nonzeros()[0])
+        simple = np.array(sorted(entries), int)
+        general = np.array([i for i in range(rows.m) if i not in entries], int)
+        indices = tuple(entries[i][0] for i in simple.tolist())
+        return Order(simple, general, indices, np.array([entries[i][1] for i in simple], float))
 
     def sides(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Convert limits of a problem's constraints to limits of the quadratic program.
@@ -154,12 +154,12 @@ class RecedingProgram:
         The program's solution satisfies them only to a tolerance.
         """
         rows, d, n = self.problem.rows, self.qp.data, self.problem.map.ndx
-        at = np.array(self.layout.at, int)
-        of_input = np.flatnonzero((at >= n) & (d.linear[: len(at)] < 0))
+        entries = np.array(self.layout.at, int)
+        of_input = np.flatnonzero((entries >= n) & (d.linear[: len(entries)] < 0))
         row, factor = self.order.simple[of_input], self.order.factor[of_input]
         sides = [side[step * rows.m + row] / factor for side in (rows.lower, rows.upper)]
         u = u.copy()
-        for i, a, b in zip(at[of_input] - n, *sides, strict=True):
+        for i, a, b in zip(entries[of_input] - n, *sides, strict=True):
             u[i] = np.clip(u[i], min(a, b), max(a, b))
         return u
 
@@ -174,9 +174,9 @@ class RecedingProgram:
         b = stages.blocks(point, lin, self.exact)
         if self.exact:
             b = _convex(stages.curved(point, lin, b, plan.p, plan.y))
-        found = Prepared(plan, stages, b, point.rows)
-        self._fill(found)
-        return found
+        prepared = Prepared(plan, stages, b, point.rows)
+        self._fill(prepared)
+        return prepared
 
     def _fill(self, prepared: Prepared) -> None:
         b, rows, d = prepared.blocks, prepared.stages.rows, self.qp.data
@@ -199,14 +199,14 @@ class RecedingProgram:
         if self._filled is not prepared:
             self._fill(prepared)
         plan, stages, f = prepared.plan, prepared.stages, prepared.stages.map
-        found = self.qp.solve(f.difference(plan.x[0], x), **options)
-        X = f.retract(plan.x, found.x)
+        answer = self.qp.solve(f.difference(plan.x[0], x), **options)
+        X = f.retract(plan.x, answer.x)
         X[0] = x
         N, m = stages.rows.steps, stages.rows.m
         y = np.zeros((N, m))
-        y[:, self.order.simple] = found.y[:, : len(self.order.simple)] / self.order.factor
-        y[:, self.order.general] = found.y[:, len(self.order.simple) :]
-        return Plan(X, plan.u + found.u, found.p, np.concatenate([y.ravel(), found.y_end])), found
+        y[:, self.order.simple] = answer.y[:, : len(self.order.simple)] / self.order.factor
+        y[:, self.order.general] = answer.y[:, len(self.order.simple) :]
+        return Plan(X, plan.u + answer.u, answer.p, np.concatenate([y.ravel(), answer.y_end])), answer
 
 
 def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -214,7 +214,7 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
     A linear weight of -1 marks a hard constraint.
     """
     rows = problem.rows
-    found = [(np.full(m, -1.0), np.ones(m)) for m in (rows.m, rows.m_end)]
+    prices = [(np.full(m, -1.0), np.ones(m)) for m in (rows.m, rows.m_end)]
     known = {p.constraint.name: p for p in rows.places}
     if not isinstance(soft, Mapping):
         raise TypeError(
@@ -228,10 +228,10 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
         linear, square = penalty(name, weight)
         if (p.limits[0] == p.limits[1]).any():
             raise ValueError(f"soft: {name} is an equation; penalize it in the cost")
-        for at, (lines, squares) in zip((p.at_steps, p.at_end), found, strict=True):
-            if at is not None:
-                lines[at], squares[at] = linear * p.scale, square * p.scale**2
-    return found
+        for index, (lines, squares) in zip((p.at_steps, p.at_end), prices, strict=True):
+            if index is not None:
+                lines[index], squares[index] = linear * p.scale, square * p.scale**2
+    return prices
 
 
 def _convex(b: StageBlocks) -> StageBlocks:

@@ -142,8 +142,8 @@ class Data:
 
     def rows(self) -> np.ndarray:
         """Return the Jacobians (N, rows, nx + nu) of the constraints at all stages."""
-        N, at = self.steps, list(self.layout.at)
-        entries = np.eye(self.nx + self.nu)[at]
+        N, indices = self.steps, list(self.layout.at)
+        entries = np.eye(self.nx + self.nu)[indices]
         return np.concatenate([np.broadcast_to(entries, (N, *entries.shape)), self.J[:N]], axis=1)
 
     def limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -253,7 +253,7 @@ class StageQP:
         )
         v = self._views
         y = v["y"]
-        found = Answer(
+        answer = Answer(
             v["x"][: N + 1].copy(),
             v["u"][:N].copy(),
             y[: N * m].reshape(N, m).copy(),
@@ -263,7 +263,7 @@ class StageQP:
             int(v["done"][0]),
             0.0,
         )
-        return self._judged(found, float(v["size"][0]))
+        return self._verdict(answer, float(v["size"][0]))
 
     def cost(self, a: Answer) -> float:
         """Return the cost of a solution, without the penalties of soft constraints."""
@@ -284,26 +284,26 @@ class StageQP:
         y, y_end = duals[: N * m].reshape(N, m), duals[N * m :]
         x, u = np.vstack([z[:, :n], end]), z[:, n:].copy()
         p = adjoint(d, x, u, y, y_end)[0]
-        found = Answer(x, u, y, y_end, p, Status.CONVERGED if good else Status.MAX_ITERATIONS, 0, 0.0)
-        return self._judged(found, float(terms(d, *self._condensed.free(x0)) + least(d)))
+        answer = Answer(x, u, y, y_end, p, Status.CONVERGED if good else Status.MAX_ITERATIONS, 0, 0.0)
+        return self._verdict(answer, float(terms(d, *self._condensed.free(x0)) + least(d)))
 
-    def _judged(self, found: Answer, size: float) -> Answer:
+    def _verdict(self, answer: Answer, size: float) -> Answer:
         """Return the solution with its KKT residual and its status.
         The argument `size` is the magnitude of the cost without limits.
 
         The status is "infeasible" if the multipliers prove it.
         """
-        found = found._replace(error=remains(self.data, found, size))
-        status = found.status
-        if found.error <= LOOSE:
-            status = Status.CONVERGED if found.error <= NEAR else Status.ACCEPTABLE
-        elif status is not Status.NOT_FINITE and (infeasible(self.data, found) or self._proved(found)):
+        answer = answer._replace(error=remains(self.data, answer, size))
+        status = answer.status
+        if answer.error <= LOOSE:
+            status = Status.CONVERGED if answer.error <= NEAR else Status.ACCEPTABLE
+        elif status is not Status.NOT_FINITE and (infeasible(self.data, answer) or self._proof(answer)):
             status = Status.INFEASIBLE
         elif status is Status.CONVERGED:
             status = Status.MAX_ITERATIONS
-        return found._replace(status=status)
+        return answer._replace(status=status)
 
-    def _proved(self, found: Answer) -> bool:
+    def _proof(self, answer: Answer) -> bool:
         """Return True if the quadratic program is proved to be infeasible.
         The multipliers in the proof are the constraint violations with the smallest sum of squares.
 
@@ -311,9 +311,9 @@ class StageQP:
         """
         if not self.native or not self._condensed.prepare(self.data):
             return False
-        y = self._spread(self._condensed.least(found.x[0]))
+        y = self._spread(self._condensed.least(answer.x[0]))
         N, m = self.data.steps, self.layout.rows
-        return infeasible(self.data, found._replace(y=y[: N * m].reshape(N, m), y_end=y[N * m :]))
+        return infeasible(self.data, answer._replace(y=y[: N * m].reshape(N, m), y_end=y[N * m :]))
 
     def _spread(self, kept: np.ndarray) -> np.ndarray:
         """Return multipliers of all constraints, from those of constraints with limits.
@@ -338,8 +338,8 @@ def adjoint(
     if cost:
         g += d.g[:N] + np.einsum("kij,kj->ki", d.H[:N], np.hstack([x[:N], u]))
         end = end + d.g_end + d.H_end @ x[N]
-    p, left = costates(d.F[:N], g, end)
-    return p, left[:, d.nx :]
+    p, gradient = costates(d.F[:N], g, end)
+    return p, gradient[:, d.nx :]
 
 
 def row_values(d: Data, x: np.ndarray, u: np.ndarray) -> np.ndarray:
@@ -355,12 +355,12 @@ def ranges(d: Data) -> np.ndarray:
     """Return half the distance between the bounds of each input, (N, nu).
     It is 1 for inputs without bounds.
     """
-    N, n, found = d.steps, d.nx, np.ones((d.steps, d.nu))
+    N, n, half_ranges = d.steps, d.nx, np.ones((d.steps, d.nu))
     for i, entry in enumerate(d.layout.at):
         half = (d.upper[:N, i] - d.lower[:N, i]) / 2
         if entry >= n:
-            found[:, entry - n] = np.where(np.isfinite(half), half, 1.0)
-    return found
+            half_ranges[:, entry - n] = np.where(np.isfinite(half), half, 1.0)
+    return half_ranges
 
 
 def least(d: Data) -> float:
@@ -400,8 +400,8 @@ def remains(d: Data, a: Answer, size: float) -> float:
     forces = np.max([*map(np.abs, parts_u), np.einsum("kii->ki", d.H[:N])[:, n:] * ranges(d)], axis=0)
     by_u = np.abs(sum(parts_u)).max(axis=0, initial=0) / np.maximum(forces.max(axis=0, initial=0), 1e-300)
     beyond, soft = np.maximum(0.0, np.maximum(low - h, h - high)), linear >= 0
-    dear = np.abs(y) - linear - square * beyond  # beyond a soft limit, the marginal penalty is the multiplier
-    of_soft = np.where(soft, np.maximum(dear, beyond * np.abs(dear)), 0.0)
+    excess = np.abs(y) - linear - square * beyond  # past a soft limit, the marginal penalty is the multiplier
+    of_soft = np.where(soft, np.maximum(excess, beyond * np.abs(excess)), 0.0)
     outside = np.where(soft, 0.0, beyond)
     with np.errstate(invalid="ignore"):
         slack = np.where(y > 0, high - h, h - low)
@@ -431,7 +431,7 @@ def infeasible(d: Data, a: Answer) -> bool:
         return False
     y /= largest
     N, m = d.steps, d.layout.rows
-    left = adjoint(d, a.x, a.u, y[: N * m].reshape(N, m), y[N * m :], cost=False)[1]
+    gradient = adjoint(d, a.x, a.u, y[: N * m].reshape(N, m), y[N * m :], cost=False)[1]
     x = np.empty_like(a.x)  # any motion from this start
     x[0] = a.x[0]
     for k in range(N):
@@ -440,8 +440,8 @@ def infeasible(d: Data, a: Answer) -> bool:
     most = float(
         np.where(y > 0, y * np.where(np.isinf(high), 0, high), y * np.where(np.isinf(low), 0, low)).sum()
     )
-    moved = float(np.abs(left).max(initial=0)) * (1 + np.abs(a.u).max()) * a.u.size
-    return value - most > PROOF * (1 + abs(value)) + moved
+    error = float(np.abs(gradient).max(initial=0)) * (1 + np.abs(a.u).max()) * a.u.size
+    return value - most > PROOF * (1 + abs(value)) + error
 
 
 def _views(layout: StageSizes, memory: np.ndarray) -> dict[str, np.ndarray]:
@@ -451,8 +451,8 @@ def _views(layout: StageSizes, memory: np.ndarray) -> dict[str, np.ndarray]:
     shapes = dict(x=(N + 1, n), u=(N, m), p=(N + 1, n), y=(rows,), size=(), apart=(), left=())
     fields = [*((name, float, shape) for name, shape in shapes.items()), ("done", np.int32)]
     kind = np.dtype(fields, align=True)
-    found = memory[: kind.itemsize].view(kind)[0]
-    return {name: found[name] for name in ("x", "u", "p", "y")} | {
+    record = memory[: kind.itemsize].view(kind)[0]
+    return {name: record[name] for name in ("x", "u", "p", "y")} | {
         name: memory[: kind.itemsize].view(kind)[name] for name in ("size", "done")
     }
 

@@ -191,12 +191,12 @@ class Regulator:
         if steps > n and not self.periodic:
             end = (self if self.end else self.hold()).end
             assert end is not None
-            more = [np.tile(a, (steps - n, *(1,) * a.ndim)) for a in (end.x, end.u, end.K)]
-            X, U, K = (np.concatenate(pair) for pair in zip((X, U, K), more, strict=True))
+            extension = [np.tile(a, (steps - n, *(1,) * a.ndim)) for a in (end.x, end.u, end.K)]
+            X, U, K = (np.concatenate(pair) for pair in zip((X, U, K), extension, strict=True))
             h = np.concatenate([h, np.full(steps - n, self.map.dt)])
-        own = self.map.times(h, self.reference.k0)[:-1]
-        late = self.reference.t[0] - own[:1]  # a section of a run of unequal steps keeps its start time
-        t = own + late if (np.abs(late) > SAME * h[:1]).any() else None
+        times = self.map.times(h, self.reference.k0)[:-1]
+        delay = self.reference.t[0] - times[:1]  # a section of a run of unequal steps keeps its start time
+        t = times + delay if (np.abs(delay) > SAME * h[:1]).any() else None
         return self.map.track(x0, X, U, K, k0=self.reference.k0, dt=h, t=t)
 
     def hold(self, x: Any = None, u: Any = None, *, disregard: str | Iterable[str] = ()) -> Regulator:
@@ -259,10 +259,10 @@ class Regulator:
         return plots().plot_gains(self, *names, ax=ax)
 
     def __repr__(self) -> str:
-        then = "then holds " + ("an equilibrium" if self.end else "nothing")
+        ending = "then holds " + ("an equilibrium" if self.end else "nothing")
         return (
             f"Regulator({len(self.K)} gains {self.K.shape[1]} x {self.K.shape[2]} about {self.reference!r}; "
-            f"{'again and again' if self.periodic else then})"
+            f"{'again and again' if self.periodic else ending})"
         )
 
 
@@ -407,13 +407,13 @@ def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregar
         r = tangent_basis(f, x).shape[1]
         counted = slice(None) if (S.T @ T[:, r:]).any() else slice(r)  # idle directions have the pole 0
     weights = (Q, R, S) if not system.manifold else (T.T @ Q @ T, R, T.T @ S)
-    found = steady_gain(
+    gain = steady_gain(
         f, x, system.u[0], system.A[0], system.B[0], *weights, T=T, disregard=disregard, counted=counted
     )
-    K, P = found.K @ T.T, T @ found.P @ T.T
-    if found.disregarded:
-        Q, S = T @ found.Q @ T.T, T @ found.S
-    return SteadyRegulator(f, x, system.u[0], K, P, Q, R, found.poles, found.disregarded, S, system.manifold)
+    K, P = gain.K @ T.T, T @ gain.P @ T.T
+    if gain.disregarded:
+        Q, S = T @ gain.Q @ T.T, T @ gain.S
+    return SteadyRegulator(f, x, system.u[0], K, P, Q, R, gain.poles, gain.disregarded, S, system.manifold)
 
 
 def holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:

@@ -177,16 +177,16 @@ def periodic_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any) -> np.ndarray:
     Q, R, S = (np.broadcast_to(a, (N, *s)) for a, s in ((Q, (n, n)), (R, (m, m)), (S, (n, m))))
     feed = np.linalg.solve(R, np.swapaxes(S, 1, 2))
     F, G, H = A - B @ feed, B @ np.linalg.solve(R, np.swapaxes(B, 1, 2)), Q - S @ feed
-    whole = F[0], G[0], H[0]
+    product = F[0], G[0], H[0]
     for step in zip(F[1:], G[1:], H[1:], strict=True):
-        whole = _in_sequence(whole, step)
+        product = _in_sequence(product, step)
     for _ in range(60):
-        before, whole = whole[2], _in_sequence(whole, whole)
-        if not np.isfinite(whole[2]).all():
+        before, product = product[2], _in_sequence(product, product)
+        if not np.isfinite(product[2]).all():
             return before
-        if np.abs(whole[2] - before).max() <= 1e-15 * np.abs(before).max():
+        if np.abs(product[2] - before).max() <= 1e-15 * np.abs(before).max():
             break
-    return whole[2]
+    return product[2]
 
 
 def _in_sequence(first: tuple, second: tuple) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

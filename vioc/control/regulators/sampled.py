@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.checks import as_floats, as_names, check_array, few
+from vioc.checks import as_count, as_floats, as_names, as_positive, check_array, few
 from vioc.control.linear.about import about_of
 from vioc.control.linear.linear_system import equilibrium_point
 from vioc.control.linear.weights import error_weights, input_weight, named_jacobians, state_weight
@@ -68,12 +68,12 @@ def draw_parameters(
         if low > high:
             raise ValueError(f"interval of {name}: lower limit {low:g} > upper limit {high:g}")
         draws[name] = functools.partial(_uniform, low, high)
-    drawn = [{n: float(draw(rng)) for n, draw in draws.items()} for _ in range(count)]
-    for values in drawn:
+    samples = [{n: float(draw(rng)) for n, draw in draws.items()} for _ in range(count)]
+    for values in samples:
         for name, number in values.items():
             if not np.isfinite(number):
                 raise ValueError(f"{name}: expected finite numbers, its function returned {number!r}")
-    return drawn
+    return samples
 
 
 def _uniform(low: float, high: float, rng: np.random.Generator) -> float:
@@ -100,10 +100,10 @@ class Assessment(NamedTuple):
         return self.radii < SETTLES
 
     def __repr__(self) -> str:
-        held, costs = self.stable, self.costs[self.stable]
-        said = f"mean cost {costs.mean():.6g}, worst {costs.max():.6g}; " if len(costs) else ""
-        count = f"{held.sum()} of {len(held)} samples stable"
-        return f"Assessment({count}; {said}largest pole {self.radii.max():.6g})"
+        stable, costs = self.stable, self.costs[self.stable]
+        cost_text = f"mean cost {costs.mean():.6g}, worst {costs.max():.6g}; " if len(costs) else ""
+        count = f"{stable.sum()} of {len(stable)} samples stable"
+        return f"Assessment({count}; {cost_text}largest pole {self.radii.max():.6g})"
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,8 @@ def robust_dlqr(
         If no gain was found that stabilizes all samples; the message says how many are unstable, and
         whether one of them cannot be stabilized even by a gain of its own.
     """
-    about = about_of(f, about)
+    about, tolerance = about_of(f, about), as_positive(tolerance, "tolerance")
+    max_iterations = as_count(max_iterations, "max_iterations")
     if isinstance(about, Trajectory):
         raise ValueError("robust_dlqr: expected an equilibrium (x, u), got a trajectory")
     x, u = equilibrium_point(f, about)
@@ -244,40 +245,40 @@ def robust_dlqr(
     C = named_jacobians(f, names, x[None], "outputs", "name quantities of the state")[0]
     K = np.linalg.lstsq(C.T, start.K.T, rcond=None)[0].T
     nominal = loops.assess(K)
-    K, used = _stabilize(f, loops, K, samples, max_iterations)
+    K, iterations = _stabilize(f, loops, K, samples, max_iterations)
     for power in POWERS if worst else POWERS[:1]:
-        K, more = loops.descend(K, 1.0, power, tolerance, max_iterations)
-        used += more
-    return RobustRegulator(f, x, u, K, tuple(names), loops.assess(K), nominal, worst, P0, Q, R, used)
+        K, count = loops.descend(K, 1.0, power, tolerance, max_iterations)
+        iterations += count
+    return RobustRegulator(f, x, u, K, tuple(names), loops.assess(K), nominal, worst, P0, Q, R, iterations)
 
 
 def _stabilize(f: OneStepMap, loops: _Loops, K: np.ndarray, samples: list, max_iterations: int):
     """Return a gain that stabilizes the linear models of all samples.
     It is found by raising a discount factor to 1, from a value at which all costs are finite.
     """
-    radius, discount, used = loops.assess(K).radii.max(), 0.0, 0
+    radius, discount, iterations = loops.assess(K).radii.max(), 0.0, 0
     while not radius < SETTLES:
         step = RAISE * (1 / radius - discount)
-        if step < STUCK or used > 10 * max_iterations:
-            raise OptimizationError(_left(loops, K, samples))
+        if step < STUCK or iterations > 10 * max_iterations:
+            raise OptimizationError(_refusal(loops, K, samples))
         discount += step
-        K, more = loops.descend(K, discount, 1, 1e-3, max_iterations)
-        used += more
+        K, count = loops.descend(K, discount, 1, 1e-3, max_iterations)
+        iterations += count
         radius = loops.assess(K).radii.max()
-    return K, used
+    return K, iterations
 
 
-def _left(loops: _Loops, K: np.ndarray, samples: list) -> str:
+def _refusal(loops: _Loops, K: np.ndarray, samples: list) -> str:
     radii = loops.assess(K).radii
-    at = int(np.argmax(radii))
-    left = int((radii >= SETTLES).sum())
+    worst = int(np.argmax(radii))
+    count = int((radii >= SETTLES).sum())
     text = (
-        f"no gain was found that stabilizes all {len(radii)} samples: {left} are left, the worst is sample "
-        f"{at} ({samples[at]!r}) with a pole of {radii[at]:.6g}"
+        f"no gain was found that stabilizes all {len(radii)} samples: {count} are left, the worst is sample "
+        f"{worst} ({samples[worst]!r}) with a pole of {radii[worst]:.6g}"
     )
     for i in np.flatnonzero(radii >= SETTLES):
         try:
-            dlqr(loops.maps[i], (loops.x, loops.held[i]), 1.0, 1.0)
+            dlqr(loops.maps[i], (loops.x, loops.inputs[i]), 1.0, 1.0)
         except OptimizationError as error:
             return f"{text}; sample {i} ({samples[i]!r}) has no stabilizing gain of its own either: {error}"
     return f"{text}; each has a gain of its own. The search is local: narrow the ranges, or feed back more"
@@ -289,7 +290,7 @@ class _Loops:
 
     maps: list[OneStepMap]
     x: np.ndarray
-    held: np.ndarray
+    inputs: np.ndarray
     A: np.ndarray
     B: np.ndarray
     C: np.ndarray
@@ -309,21 +310,21 @@ class _Loops:
                 raise ValueError(f"sample {i}: expected the nominal map's states and inputs, got {g!r}")
             check_steps(g.dt, f.dt, f"sample {i}", "the nominal map")
             try:
-                held = equilibrium_point(g, (x, holding_input(g, x, u)))[1]
+                inputs = equilibrium_point(g, (x, holding_input(g, x, u)))[1]
             except ValueError as error:
                 raise ValueError(
                     f"sample {i} ({sample!r}): {error}; name a state that all samples can hold"
                 ) from None
-            A, B = g.linearize(x, held)
+            A, B = g.linearize(x, inputs)
             weight = error_weights(g, Q, "Q", x[None]).reshape(f.ndx, f.ndx)
             C = named_jacobians(g, names, x[None], "outputs", "name quantities of the state")[0]
             maps.append(g)
-            rows.append((held, A, B, C, weight))
+            rows.append((inputs, A, B, C, weight))
         if not maps:
             raise ValueError("samples: expected at least one")
-        held, A, B, C, weights = (np.stack(a) for a in zip(*rows, strict=True))
+        inputs, A, B, C, weights = (np.stack(a) for a in zip(*rows, strict=True))
         R, P0 = input_weight(f, R, "R", definite=True), state_weight(f, P0, "P0")
-        return _Loops(maps, x, held, A, B, C, weights, R, P0)
+        return _Loops(maps, x, inputs, A, B, C, weights, R, P0)
 
     def assess(self, K: np.ndarray) -> Assessment:
         F = self.A - self.B @ K @ self.C
@@ -363,12 +364,12 @@ class _Loops:
         The initial Hessian is the Gauss-Newton approximation. Return the gain, which stabilizes all closed
         loops, and the number of iterations.
         """
-        now = self.value(K, discount, power)
-        assert now is not None
-        inverse, size = _inverse(now[2])
+        evaluation = self.value(K, discount, power)
+        assert evaluation is not None
+        inverse, size = _inverse(evaluation[2])
         fresh = True
         for step in range(max_iterations):
-            value, slope, _ = now
+            value, slope, _ = evaluation
             move = -(inverse @ slope.ravel())
             descent = float(-move @ slope.ravel())
             if descent <= tolerance * value:
@@ -382,14 +383,14 @@ class _Loops:
             if trial is None:
                 if fresh:
                     return K, step  # rounding prevents further descent
-                (inverse, size), fresh = _inverse(now[2]), True
+                (inverse, size), fresh = _inverse(evaluation[2]), True
                 continue
             s, y = length * move, (trial[1] - slope).ravel()
-            K, now, fresh = K + s.reshape(K.shape), trial, False
+            K, evaluation, fresh = K + s.reshape(K.shape), trial, False
             sy = float(s @ y)
             if sy > 1e-12 * np.linalg.norm(s * size) * np.linalg.norm(y / size):
-                left = np.eye(len(s)) - np.outer(s, y) / sy
-                inverse = left @ inverse @ left.T + np.outer(s, s) / sy
+                factor = np.eye(len(s)) - np.outer(s, y) / sy
+                inverse = factor @ inverse @ factor.T + np.outer(s, s) / sy
         return K, max_iterations
 
 
@@ -412,9 +413,9 @@ def lyapunov(F: np.ndarray, Q: np.ndarray) -> np.ndarray:
     """
     X = Q
     for _ in range(DOUBLINGS):
-        more = F @ X @ np.swapaxes(F, 1, 2)
-        X = X + more
+        term = F @ X @ np.swapaxes(F, 1, 2)
+        X = X + term
         F = F @ F
-        if np.abs(more).max() <= 1e-16 * np.abs(X).max():
+        if np.abs(term).max() <= 1e-16 * np.abs(X).max():
             break
     return 0.5 * (X + np.swapaxes(X, 1, 2))

@@ -120,7 +120,7 @@ class Sampler:
     every: tuple[int, int] = (1, 1)
 
     @property
-    def seen(self) -> OneStepMap:
+    def model(self) -> OneStepMap:
         """Map that the observer uses as its model; the plant if there is no observer."""
         return getattr(self.observer, "map", self.plant)
 
@@ -161,12 +161,12 @@ class Sampler:
     def _one(self, s: LoopSamples, noise: Noise | None) -> None:
         f, i, (of_law, of_observer) = self.plant, s.done, self.every
         k, x = s.k0 + i, s.x[i]
-        at, between = divmod(k, of_observer)
+        sample, between = divmod(k, of_observer)
         belief = s.belief
         y = np.full(s.measurements.shape[1], np.nan)
         if not between:
-            y = x if self.measure is None else self.measure.sampled(x, noise and noise.measured[i], at)
-            belief = self.observer.correct(at, belief, y)
+            y = x if self.measure is None else self.measure.sampled(x, noise and noise.measured[i], sample)
+            belief = self.observer.correct(sample, belief, y)
         command = s.commands[i - 1] if k % of_law else None
         memory = s.memory
         if command is None:
@@ -190,7 +190,7 @@ class Sampler:
         )
         if between == of_observer - 1:
             try:
-                belief = self.observer.predict(at, belief, applied)
+                belief = self.observer.predict(sample, belief, applied)
             except StepError as error:
                 failed = error.saying(f"prediction of the estimate after sample {k}: {error}", k)
                 failed.trajectory = self.trajectory(s)
@@ -215,11 +215,11 @@ class Sampler:
         law, observer = formula_of(self.law), None
         if not isinstance(self.observer, PerfectObserver):
             observer = formula_of(self.observer)
-            if observer is None or self.seen.ndx != self.seen.nx or not self.measure.always:
+            if observer is None or self.model.ndx != self.model.nx or not self.measure.always:
                 return None
-            if observer.linearizes and _slopes(self.seen) is None:
+            if observer.linearizes and _slopes(self.model) is None:
                 return None
-        maps = self.plant, self.seen
+        maps = self.plant, self.model
         if law is None or any(f.kernel is None for f in maps):
             return None
         return law, observer
@@ -232,7 +232,7 @@ class Sampler:
         begins and ends at samples of the observer.
         """
         assert self._formulas is not None
-        (law, observer), f, g, i = self._formulas, self.plant, self.seen, s.done
+        (law, observer), f, g, i = self._formulas, self.plant, self.model, s.done
         (of_law, of_observer), k = self.every, s.k0 + i
         first, count = k // of_observer, count - count % of_observer
         if k % of_observer or not count or (observer and not observer.holds(first, s.belief)):
@@ -252,16 +252,16 @@ class Sampler:
         rows += [np.stack([samples % of_law == 0, between == 0, between == of_observer - 1], axis=1) * 1.0]
         program = self._program([a.size for a in carry], [a.shape[-1] for a in rows[:2]])
         start = np.concatenate(carry)
-        found, _, _ = program.accumulate(start, [*rows, f.theta, g.theta], count, len(start), SOLVED, count)
-        after, impulses, _, *kept, memories = found
+        values, _, _ = program.accumulate(start, [*rows, f.theta, g.theta], count, len(start), SOLVED, count)
+        after, impulses, _, *kept, memories = values
         done = len(after) - len(after) % of_observer
         if not done:
             return
         to, seen = slice(i, i + done), np.flatnonzero(between[:done] == 0)
         s.x[i + 1 : i + 1 + done], s.multipliers[to] = after[:done, : f.nx], impulses[:done]
         places = s.estimates, s.measurements, s.commands, s.applied, s.inputs
-        for place, rows_found in zip(places, kept, strict=True):
-            place[to] = rows_found[:done]
+        for place, block in zip(places, kept, strict=True):
+            place[to] = block[:done]
         unseen = np.flatnonzero(between[:done]) + i
         s.estimates[unseen] = s.measurements[unseen] = np.nan
         _, z, memory, of_law_kept, _ = np.split(after[done - 1], np.cumsum([a.size for a in carry])[:-1])
@@ -286,7 +286,7 @@ class Sampler:
         """
         assert self._formulas is not None
         law, observer = self._formulas
-        f, g = _kernel(self.plant).function, _kernel(self.seen).function
+        f, g = _kernel(self.plant).function, _kernel(self.model).function
         sensors = self.measure and (self.measure.key, self.observer.measurement.key)
         rates = self.every == (1, 1), sensors
         key = "loop", law.key, observer and observer.key, rates, id(f), id(g), *carries, *numbers
@@ -307,8 +307,8 @@ class Sampler:
         noise; and the observer's memory after the measurement.
         """
         assert self._formulas is not None
-        (law, observer), f, g = self._formulas, self.plant, self.seen
-        plant, seen, sym = _kernel(f), _kernel(g), ca.MX.sym
+        (law, observer), f, g = self._formulas, self.plant, self.model
+        plant, model, sym = _kernel(f), _kernel(g), ca.MX.sym
         ny = 0 if self.measure is None else len(self.measure.names)
         carry, (of_law, of_observer) = sym("carry", sum(carries)), (sym("numbers", n) for n in numbers)
         noise = [sym("noise", n) for n in (ny, f.nu, f.nx)]
@@ -345,8 +345,8 @@ class Sampler:
             step = estimate, applied, t_seen, dt_seen, theta_seen
             z_next, impulses = estimate, ca.MX(0, 1)
             if observer.predicts:
-                z_next, impulses, error = seen.function(*step)
-                solved *= at_samples(predicts, error <= seen.tolerance, ca.MX(1))
+                z_next, impulses, error = model.function(*step)
+                solved *= at_samples(predicts, error <= model.tolerance, ca.MX(1))
 
             def linearized() -> tuple[ca.MX, ca.MX]:
                 slopes = _slopes(g)
@@ -396,11 +396,11 @@ def _slopes(f: OneStepMap) -> ca.Function | None:
         slopes = [ca.jacobian(source.call([x, u, *rest])[0], z) for z in (x, u)]
         return ca.Function("slopes", args, [ca.densify(s) for s in slopes])
     rows = source.call([x, u, x_next, impulses, *rest])[0]
-    by = [ca.densify(ca.jacobian(rows, ca.vertcat(*z))) for z in ([x_next, impulses], [x], [u])]
+    jacobians = [ca.densify(ca.jacobian(rows, ca.vertcat(*z))) for z in ([x_next, impulses], [x], [u])]
     given = [ca.MX.sym("a", n) for n in sizes]
-    J, J_x, J_u = ca.Function("by", args, by, {"cse": True} if sym is ca.SX.sym else {}).call(given)
-    found = -ca.solve(J, ca.horzcat(J_x, J_u))[: f.nx, :]
-    return ca.Function("slopes", given, [found[:, : f.nx], found[:, f.nx :]])
+    J, J_x, J_u = ca.Function("by", args, jacobians, {"cse": True} if sym is ca.SX.sym else {}).call(given)
+    gradient = -ca.solve(J, ca.horzcat(J_x, J_u))[: f.nx, :]
+    return ca.Function("slopes", given, [gradient[:, : f.nx], gradient[:, f.nx :]])
 
 
 def _built(f: Any) -> dict[Any, Any]:
@@ -409,8 +409,8 @@ def _built(f: Any) -> dict[Any, Any]:
     """
     while not hasattr(f, "built") and hasattr(f, "inner"):
         f = f.inner
-    found: dict[Any, Any] = getattr(f, "built", {})
-    return found
+    cache: dict[Any, Any] = getattr(f, "built", {})
+    return cache
 
 
 def _kernel(f: OneStepMap) -> Kernel:

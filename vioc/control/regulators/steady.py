@@ -83,7 +83,7 @@ def stabilized(
     *,
     counted: slice = slice(None),
     named: bool = False,
-    held: Callable[[], Sequence[str]] = tuple,
+    grip_names: Callable[[], Sequence[str]] = tuple,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return gain, cost-to-go and poles of a steady regulator or filter.
     The regulator minimizes the infinite sum of z'Qz + v'Rv + 2 z'Sv for the system z+ = A z + B v.
@@ -100,7 +100,7 @@ def stabilized(
     words : Words
     named : bool
         True if modes have already been disregarded.
-    held : function
+    grip_names : function
         Function that returns the names of contacts and joints that stick by friction.
 
     Raises
@@ -128,7 +128,7 @@ def stabilized(
     elif ignored := stuck_modes(root[0].T, root[1].T, names, T, circle=True):
         advice = f"{words.ignored} the eigenvalues {ignored} (on the unit circle); {words.weigh}"
     else:
-        grips = held()
+        grips = grip_names()
         if largest < 1 and not grips and (sides(loop, poles) < 0).all():
             return K, P, poles
         values, vectors = np.linalg.eig(loop)
@@ -159,8 +159,8 @@ def _root(
     values, vectors = np.linalg.eigh(Q / np.outer(size, size))
     if values.min(initial=0.0) < -NOTHING * len(Q):
         return None
-    there = values > NOTHING * len(Q)
-    return A, (vectors[:, there] * np.sqrt(values[there]) * size[:, None]).T
+    mask = values > NOTHING * len(Q)
+    return A, (vectors[:, mask] * np.sqrt(values[mask]) * size[:, None]).T
 
 
 def steady_gain(
@@ -210,7 +210,7 @@ def steady_gain(
         A, B, Q, S, counted = Y @ A @ E, Y @ B, E.T @ Q @ E, E.T @ S, slice(None)
         T = T @ E
     K, P, poles = stabilized(
-        A, B, Q, R, S, names, T, counted=counted, named=bool(disregard), held=lambda: gripping(f, x, u)
+        A, B, Q, R, S, names, T, counted=counted, named=bool(disregard), grip_names=lambda: gripping(f, x, u)
     )
     if Y is not None:
         K, P, Q, S = K @ Y, Y.T @ P @ Y, Y.T @ Q @ Y, Y.T @ S
@@ -246,17 +246,17 @@ def _left_out(
     # A1 Z - Z F = -A2 does not determine Z if A1 and F share eigenvalues; unnamed quantities then move least
     rows = np.kron(np.eye(m), A1) - np.kron(F.T, np.eye(n - m))
     U, sizes, V = np.linalg.svd(rows)
-    told = sizes > SHARED * sizes.max(initial=0.0)
-    z = V[: len(sizes)][told].T @ (U[:, told].T @ -A2.ravel(order="F") / sizes[told])
-    unnamed, free = np.eye(n) - np.linalg.pinv(C, rcond=SEEN) @ C, V[~told].T
+    regular = sizes > SHARED * sizes.max(initial=0.0)
+    z = V[: len(sizes)][regular].T @ (U[:, regular].T @ -A2.ravel(order="F") / sizes[regular])
+    unnamed, free = np.eye(n) - np.linalg.pinv(C, rcond=SEEN) @ C, V[~regular].T
     weight, axes = np.linalg.eigh(Q)
     root = np.sqrt(np.maximum(weight, 0.0))[:, None] * axes.T
     for G in (root @ unnamed, unnamed):  # minimize the penalized motion, then the rest
         if not free.shape[1]:
             break
-        by, at = np.kron(np.eye(m), G @ E) @ free, np.kron(np.eye(m), G @ E) @ z + (G @ W).ravel(order="F")
-        z = z - free @ np.linalg.lstsq(by, at, rcond=SEEN)[0]
-        free = free @ null_space(by, rcond=SEEN)
+        lhs, rhs = np.kron(np.eye(m), G @ E) @ free, np.kron(np.eye(m), G @ E) @ z + (G @ W).ravel(order="F")
+        z = z - free @ np.linalg.lstsq(lhs, rhs, rcond=SEEN)[0]
+        free = free @ null_space(lhs, rcond=SEEN)
     Z = z.reshape(n - m, m, order="F")
     if np.linalg.norm(A1 @ Z - Z @ F + A2) > COUPLED * np.linalg.norm(A):
         raise OptimizationError(

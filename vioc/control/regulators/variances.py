@@ -33,27 +33,27 @@ class VarianceLimits(NamedTuple):
 
     Attributes
     ----------
-    C, at : (r, n), (r,)
+    C, samples : (r, n), (r,)
         c'P_k c <= 1 for each row c of C, at sample k > 0.
-    D, when : (s, m), (s,)
+    D, steps : (s, m), (s,)
         d'K_k P_k K_k'd <= 1 for each row d of D, at step k.
     end : (n, n) or None
         T with T P_N T' <= I.
     """
 
     C: np.ndarray
-    at: np.ndarray
+    samples: np.ndarray
     D: np.ndarray
-    when: np.ndarray
+    steps: np.ndarray
     end: np.ndarray | None = None
 
     def only(self, rows: np.ndarray, end: bool) -> VarianceLimits:
         """Return selected limits on variances.
         `rows` is a mask of the limits to keep; `end` is True to keep also the limit on the final covariance.
         """
-        r = len(self.at)
+        r = len(self.samples)
         first, second = rows[:r], rows[r:]
-        kept = self.C[first], self.at[first], self.D[second], self.when[second]
+        kept = self.C[first], self.samples[first], self.D[second], self.steps[second]
         return VarianceLimits(*kept, self.end if end else None)
 
 
@@ -141,11 +141,11 @@ class VarianceProblem:
         OptimizationError
             If neither gains nor a proof are found in a limited number of steps.
         """
-        rows, end = np.zeros(len(self.limits.at) + len(self.limits.when), bool), False
+        rows, end = np.zeros(len(self.limits.samples) + len(self.limits.steps), bool), False
         empty = np.zeros((0, 0))
         multipliers, steps = VarianceMultipliers(np.zeros(0), empty), 0
 
-        def whole(part: VarianceMultipliers) -> VarianceMultipliers:
+        def full(part: VarianceMultipliers) -> VarianceMultipliers:
             mu = np.zeros(len(rows))
             mu[rows] = part.mu
             return VarianceMultipliers(
@@ -156,22 +156,24 @@ class VarianceProblem:
         for _ in range(ROUNDS):
             part = replace(self, limits=self.limits.only(rows, end))
             try:
-                multipliers, t, used = part.ascend(multipliers, t, goal)
+                multipliers, t, iterations = part.ascend(multipliers, t, goal)
             except Unreachable as verdict:
-                raise Unreachable(whole(verdict.multipliers), verdict.ratio) from None
-            steps += used
-            found = part.at(multipliers)
-            variances, last = self._variances(found.K, found.P)
+                raise Unreachable(full(verdict.multipliers), verdict.ratio) from None
+            steps += iterations
+            design = part.design(multipliers)
+            variances, last = self._variances(design.K, design.P)
             late = not end and bool(np.linalg.eigvalsh(last).max(initial=0.0) > 1)
             if not late and variances.max(initial=0.0) <= 1:
                 if goal > tolerance and multipliers.total > 0:
                     goal = tolerance
                     continue
-                cost = found.dual + multipliers.total
-                cost -= float(multipliers.mu @ found.variances + np.sum(multipliers.L * found.end))
-                return Steered(found.K, found.Pi, found.P, cost, cost - found.dual, whole(multipliers), steps)
+                cost = design.dual + multipliers.total
+                cost -= float(multipliers.mu @ design.variances + np.sum(multipliers.L * design.end))
+                return Steered(
+                    design.K, design.Pi, design.P, cost, cost - design.dual, full(multipliers), steps
+                )
             # limits close to active are included as well, which saves rounds
-            mu, known = whole(multipliers).mu, rows
+            mu, known = full(multipliers).mu, rows
             rows, end = rows | (variances > NEAR), end or late
             part = replace(self, limits=self.limits.only(rows, end))
             size = part.scale(np.concatenate([multipliers.mu, np.diag(multipliers.L)]).max(initial=0.0))
@@ -181,18 +183,18 @@ class VarianceProblem:
             t = multipliers.total / (len(multipliers.mu) + len(multipliers.L))
         raise OptimizationError(f"no gains were found in {ROUNDS} rounds of limits that join")
 
-    def at(self, multipliers: VarianceMultipliers) -> VarianceDesign:
+    def design(self, multipliers: VarianceMultipliers) -> VarianceDesign:
         """Return the gains that are optimal for given multipliers of the limits.
         The multipliers are additional weights of the limited variances in the cost.
         """
-        (C, at, D, when, T), N = self.limits, len(self.A)
-        r = len(at)
+        (C, samples, D, steps, T), N = self.limits, len(self.A)
+        r = len(samples)
         weighed = np.concatenate([self.Q, self.Qf[None]])
-        np.add.at(weighed, at, multipliers.mu[:r, None, None] * C[:, :, None] * C[:, None])
+        np.add.at(weighed, samples, multipliers.mu[:r, None, None] * C[:, :, None] * C[:, None])
         if T is not None:
             weighed[N] += T.T @ multipliers.L @ T
         R = np.tile(self.R, (N, 1, 1))
-        np.add.at(R, when, multipliers.mu[r:, None, None] * D[:, :, None] * D[:, None])
+        np.add.at(R, steps, multipliers.mu[r:, None, None] * D[:, :, None] * D[:, None])
         K, Pi = riccati(self.A, self.B, weighed[:N], R, weighed[N])
         P = self._covariances(K)
         dual = np.sum(Pi[0] * self.P0) + np.sum(Pi[1:] * self.W) - multipliers.total
@@ -206,24 +208,24 @@ class VarianceProblem:
         Inputs may then have no cost. Such inputs can cancel all components of Y z in the range of Y B, where
         |Y z|^2 is the cost-to-go, so these components are removed from Y.
         """
-        (C, at, D, when, T), N, n = self.limits, len(self.A), self.A.shape[1]
+        (C, samples, D, steps, T), N, n = self.limits, len(self.A), self.A.shape[1]
         root = np.sqrt(multipliers.mu)
-        C, D = root[: len(at), None] * C, root[len(at) :, None] * D
-        Y = C[at == N]
+        C, D = root[: len(samples), None] * C, root[len(samples) :, None] * D
+        Y = C[samples == N]
         if T is not None:
             values, vectors = np.linalg.eigh(multipliers.L)
             Y = np.vstack([Y, np.sqrt(np.maximum(values, 0.0))[:, None] * (vectors.T @ T)])
         value = 0.0
         for k in range(N - 1, -1, -1):
             value += float(np.sum(Y @ self.W[k] * Y))
-            own = D[when == k]
-            moved = np.vstack([Y @ self.B[k], own])
-            sizes = np.linalg.norm(np.vstack([np.abs(Y) @ np.abs(self.B[k]), own]), axis=0)
-            U, values, _ = np.linalg.svd(moved / np.where(sizes > 0, sizes, 1.0), full_matrices=False)
+            rows = D[steps == k]
+            effects = np.vstack([Y @ self.B[k], rows])
+            sizes = np.linalg.norm(np.vstack([np.abs(Y) @ np.abs(self.B[k]), rows]), axis=0)
+            U, values, _ = np.linalg.svd(effects / np.where(sizes > 0, sizes, 1.0), full_matrices=False)
             U = U[:, values > COUPLED]
-            stays = np.vstack([Y @ self.A[k], np.zeros((len(own), n))])
+            stays = np.vstack([Y @ self.A[k], np.zeros((len(rows), n))])
             stays -= U @ (U.T @ stays)
-            Y = np.linalg.qr(np.vstack([stays, C[at == k]]), mode="r")
+            Y = np.linalg.qr(np.vstack([stays, C[samples == k]]), mode="r")
         return value + float(np.sum(Y @ self.P0 * Y))
 
     def _covariances(self, K: np.ndarray) -> np.ndarray:
@@ -233,10 +235,10 @@ class VarianceProblem:
         return np.stack(P)
 
     def _variances(self, K: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        C, at, D, when, T = self.limits
-        d = np.einsum("im,imn->in", D, K[when])
-        states = np.einsum("in,inm,im->i", C, P[at], C)
-        inputs = np.einsum("in,inm,im->i", d, P[when], d)
+        C, samples, D, steps, T = self.limits
+        d = np.einsum("im,imn->in", D, K[steps])
+        states = np.einsum("in,inm,im->i", C, P[samples], C)
+        inputs = np.einsum("in,inm,im->i", d, P[steps], d)
         end = np.zeros((0, 0)) if T is None else T @ P[-1] @ T.T
         return np.concatenate([states, inputs]), end
 
@@ -250,32 +252,32 @@ class VarianceProblem:
         count = len(now.mu) + len(now.L)
         if count == 0:
             return now, t, 0
-        found = self.at(now)
+        design = self.design(now)
         basis = _Basis(len(now.mu), len(now.L))
         for step in range(NEWTON):
-            if not found.kept:  # checked in every step: a divergent ascent overflows in a few steps
+            if not design.kept:  # checked in every step: a divergent ascent overflows in a few steps
                 bound, total = self.least(now), now.total
                 if bound > (1 + PROVEN) * total:
                     raise Unreachable(now, bound / total)
-            slope, curve = self._derivatives(now, found, basis, t)
+            slope, curve = self._derivatives(now, design, basis, t)
             move = np.linalg.solve(curve, slope)
             decrement = float(slope @ move)
-            risen = None if decrement <= CENTRED * t else self._search(now, found, basis, t, move, decrement)
+            risen = None if decrement <= CENTRED * t else self._search(now, design, basis, t, move, decrement)
             if risen is None:
-                if not decrement <= max(CENTRED * t, ROUNDING * abs(found.dual)):  # also true for NaN
+                if not decrement <= max(CENTRED * t, ROUNDING * abs(design.dual)):  # also true for NaN
                     raise OptimizationError(
                         f"no verdict: with multipliers of {now.total:.3g} rounding leaves no way on (largest "
-                        f"variance {found.worst:.6g} of its limit): inputs hardly move something that is "
+                        f"variance {design.worst:.6g} of its limit): inputs hardly move something that is "
                         "limited; allow more"
                     )
-                if found.kept and t * count <= tolerance * found.dual:
+                if design.kept and t * count <= tolerance * design.dual:
                     return now, t, step
                 t *= SHRINK
                 continue
-            now, found = risen
+            now, design = risen
         raise OptimizationError(
             f"no verdict in {NEWTON} steps: the limits are at the edge of what can be reached (largest "
-            f"variance {found.worst:.6g} of its limit); allow a little more"
+            f"variance {design.worst:.6g} of its limit); allow a little more"
         )
 
     def scale(self, known: float) -> float:
@@ -284,12 +286,12 @@ class VarianceProblem:
         """
         if known > 0:
             return known
-        (r, s), n = (len(self.limits.at), len(self.limits.when)), len(self.P0)
+        (r, s), n = (len(self.limits.samples), len(self.limits.steps)), len(self.P0)
         L = np.eye(n) if self.limits.end is not None else np.zeros((0, 0))
 
         def dual(size: float) -> float:
-            there = self._tried(VarianceMultipliers(np.full(r + s, size), size * L))
-            return -np.inf if there is None else there.dual
+            design = self._trial(VarianceMultipliers(np.full(r + s, size), size * L))
+            return -np.inf if design is None else design.dual
 
         size, value = 1.0, dual(1.0)
         for factor in (10.0, 0.1):
@@ -300,57 +302,57 @@ class VarianceProblem:
                 size, value = factor * size, further
         return size
 
-    def _tried(self, multipliers: VarianceMultipliers) -> VarianceDesign | None:
+    def _trial(self, multipliers: VarianceMultipliers) -> VarianceDesign | None:
         """Return the optimal gains for given multipliers.
         Return None if rounding prevents their computation.
         """
         try:
-            return self.at(multipliers)
+            return self.design(multipliers)
         except OptimizationError:
             return None
 
-    def _search(self, now, found, basis, t: float, move: np.ndarray, decrement: float):
+    def _search(self, now, design, basis, t: float, move: np.ndarray, decrement: float):
         """Search along a Newton step of the multipliers by Armijo's rule.
         The search increases the dual function plus t times its barrier. Return the new multipliers and the
         gains that are optimal for them, or None if no increase is found.
         """
-        value, length = found.dual + t * basis.barrier(now), 1.0
+        value, length = design.dual + t * basis.barrier(now), 1.0
         while length > 1e-12:
             trial = basis.moved(now, length * move)
             barrier = basis.barrier(trial)
-            there = self._tried(trial) if np.isfinite(barrier) else None
-            if there is not None:
-                rise = there.dual + t * barrier - value
+            trial_design = self._trial(trial) if np.isfinite(barrier) else None
+            if trial_design is not None:
+                rise = trial_design.dual + t * barrier - value
                 # if rounding hides the increase, accept Newton's step itself
                 if rise >= ARMIJO * length * decrement - 1e-13 * abs(value):
-                    return trial, there
+                    return trial, trial_design
             length *= 0.5
         return None
 
-    def _derivatives(self, now: VarianceMultipliers, found: VarianceDesign, basis: _Basis, t: float):
+    def _derivatives(self, now: VarianceMultipliers, design: VarianceDesign, basis: _Basis, t: float):
         """Return gradient and negative Hessian of the dual function plus its barrier.
         The variables are the multipliers of the limits on variances.
         """
-        (C, at, D, when, T), (N, n, _) = self.limits, self.B.shape
-        r, s = len(at), len(when)
+        (C, samples, D, steps, T), (N, n, _) = self.limits, self.B.shape
+        r, s = len(samples), len(steps)
         count = r + s + (0 if T is None else n)
         Y, H = np.zeros((count, n)), np.zeros((basis.size, basis.size))
         if T is not None:
             Y[r + s :] = T
-        Y[:r][at == N] = C[at == N]
-        F = self.A - self.B @ found.K
+        Y[:r][samples == N] = C[samples == N]
+        F = self.A - self.B @ design.K
         for k in range(N - 1, -1, -1):
-            G = self.R + self.B[k].T @ found.Pi[k + 1] @ self.B[k]
-            own = when == k
-            if own.any():
-                G = G + np.einsum("i,im,il->ml", now.mu[r:][own], D[own], D[own])
+            G = self.R + self.B[k].T @ design.Pi[k + 1] @ self.B[k]
+            mask = steps == k
+            if mask.any():
+                G = G + np.einsum("i,im,il->ml", now.mu[r:][mask], D[mask], D[mask])
             # the derivative of K by the multiplier of a limit is G^-1 a b'
             a, b = Y @ self.B[k], Y @ F[k]
-            a[r : r + s][own], b[r : r + s][own] = -D[own], D[own] @ found.K[k]
-            H += basis.products(a @ np.linalg.solve(G, a.T), b @ found.P[k] @ b.T)
+            a[r : r + s][mask], b[r : r + s][mask] = -D[mask], D[mask] @ design.K[k]
+            H += basis.products(a @ np.linalg.solve(G, a.T), b @ design.P[k] @ b.T)
             Y = b
-            Y[:r][at == k] = C[at == k]
-        slope = basis.flat(found.variances - 1, found.end - np.eye(len(found.end)))
+            Y[:r][samples == k] = C[samples == k]
+        slope = basis.flat(design.variances - 1, design.end - np.eye(len(design.end)))
         inverse = np.linalg.inv(now.L)
         slope += t * basis.flat(1 / now.mu, inverse)
         H = 2 * H + t * basis.curvature(now.mu, inverse)
@@ -384,11 +386,11 @@ class _Basis:
     def flat(self, mu: np.ndarray, L: np.ndarray) -> np.ndarray:
         return np.concatenate([mu, self.scale * L[self.i, self.j]])
 
-    def moved(self, now: VarianceMultipliers, by: np.ndarray) -> VarianceMultipliers:
+    def moved(self, now: VarianceMultipliers, step: np.ndarray) -> VarianceMultipliers:
         L = np.zeros((self.n, self.n))
-        L[self.i, self.j] = by[self.rows :] / self.scale
+        L[self.i, self.j] = step[self.rows :] / self.scale
         L = L + L.T - np.diag(np.diag(L))
-        return VarianceMultipliers(now.mu + by[: self.rows], now.L + L)
+        return VarianceMultipliers(now.mu + step[: self.rows], now.L + L)
 
     def barrier(self, now: VarianceMultipliers) -> float:
         """Return the barrier function of the multipliers: sum of log mu plus log det L.
@@ -416,8 +418,8 @@ class _Basis:
         H[:r, :r] = S[:r, :r] * Z[:r, :r]
         if self.n:
             i, j = r + self.i, r + self.j
-            across = 0.5 * self.scale * (S[:r, i] * Z[:r, j] + S[:r, j] * Z[:r, i])
-            H[:r, r:], H[r:, :r] = across, across.T
+            cross = 0.5 * self.scale * (S[:r, i] * Z[:r, j] + S[:r, j] * Z[:r, i])
+            H[:r, r:], H[r:, :r] = cross, cross.T
             pairs = S[np.ix_(i, i)] * Z[np.ix_(j, j)] + S[np.ix_(i, j)] * Z[np.ix_(j, i)]
             pairs += S[np.ix_(j, i)] * Z[np.ix_(i, j)] + S[np.ix_(j, j)] * Z[np.ix_(i, i)]
             H[r:, r:] = 0.25 * np.outer(self.scale, self.scale) * pairs

@@ -171,7 +171,7 @@ class Interior:
                 if self.status:
                     return
         except StepError as error:
-            self.status, self.stages.trouble = Status.NO_DESCENT, error
+            self.status, self.note = Status.NO_DESCENT, f"the iterate has no derivatives: {error}"
 
     @property
     def near(self) -> bool:

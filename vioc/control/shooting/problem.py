@@ -332,6 +332,7 @@ class ShootingProblem(ABC):
             iterations=log.steps,
             seconds=log.seconds,
             said=(begun, search.note, hint(search.status)),
+            explained=search.status in (Status.NO_PROGRESS, Status.NO_DESCENT) and bool(search.note),
             slope=-search.promise,
             error=search.error,
             scale=search.subproblem.scale,
@@ -363,6 +364,7 @@ class ShootingProblem(ABC):
         multipliers: dict[str, np.ndarray],
         *,
         said: tuple[str, ...] = (),
+        explained: bool = False,
         iterations: int,
         seconds: float,
         cost: float | None = None,
@@ -377,7 +379,8 @@ class ShootingProblem(ABC):
 
         `end` holds the last curve of states and inputs, a trajectory that follows it under feedback, the
         distance between both (`Sizes.apart`), and the feedback gains. If a motion is unstable, the trajectory
-        may depart from a curve that has converged.
+        may depart from a curve that has converged. `explained` is True if the notes in `said` already tell
+        why the search ended.
         """
         curve, run, far, gains = end
         rows = rows or self.rows
@@ -394,7 +397,7 @@ class ShootingProblem(ABC):
             said = leaves, *said
         cost = self.cost.value(motion) if cost is None else cost
         promise = "" if np.isnan(error) else f", error {error:.1e}"
-        if status is not Status.NO_PROGRESS:  # there the note already says why, and `hint` what to try
+        if not explained:
             said = *said, status.advice
         text = verdict(status, f"{iterations} iterations", cost, *said, promise=promise, found=found)
         balls = obstacles_among(as_constraints(self._limits["constraints"]))

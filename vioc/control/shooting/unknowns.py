@@ -94,7 +94,7 @@ class Unknowns:
         self._read_start(initial)
 
     def _check_ranges(self) -> None:
-        """Raise `ValueError` if a limit of a free parameter is no value that the map accepts.
+        """Raise `ValueError` if the map does not accept a limit of a free parameter.
         An inertia that needs other values of the other free parameters is accepted if their upper limits do.
         """
         upper = {name: high[0] for name, (_, high) in self.parameters.items() if np.isfinite(high[0])}

@@ -158,25 +158,25 @@ class AncestorPairs:
         g, tree = lag.graph, lag.first
         links = tree.links
         composite = recursions.composite_inertias(links)
-        placed = in_world(links)
+        places = in_world(links)
         columns: dict[int, Any] = {}
         weights = _weights(a, h)
         for j, link in enumerate(links):
             state, S = (link.v, link.w, link.g), (link.Sv, link.Sw)
-            columns[link.index] = _columns(placed[j], composite[j], state, S, tree.momentum[j], weights)
+            columns[link.index] = _columns(places[j], composite[j], state, S, tree.momentum[j], weights)
         nothing = ((0.0,) * 12,) * 5
         stacks = [[columns.get(i, nothing)[k] for i in range(lag.nq)] for k in range(5)]
         # rows that are not zero in both twists and wrenches: few in a planar mechanism
-        used = [
+        rows = [
             r
             for r in range(12)
             if any(not vec.is_zero(column[r]) for column in stacks[0])
             and any(not vec.is_zero(column[r]) for stack in stacks[1:] for column in stack)
         ]
-        X, *rest = (
-            ca.horzcat(*(vec.column(column[r] for r in used) for column in stack)) for stack in stacks
+        X, *wrenches = (
+            ca.horzcat(*(vec.column(column[r] for r in rows) for column in stack)) for stack in stacks
         )
-        outputs = [ca.densify(X), ca.densify(ca.horzcat(*rest))]
+        outputs = [ca.densify(X), ca.densify(ca.horzcat(*wrenches))]
         return ca.Function("pairs", [g.q_vector, g.v_vector, h, g.parameters], outputs)
 
 
@@ -184,17 +184,17 @@ def in_world(links: list[recursions.Link]) -> list[tuple[Matrix, Vector]]:
     """Return the rotation and position of every link, in the axes of the world.
     Positions are relative to the last link of the list, which keeps rounding errors small.
     """
-    placed: list[tuple[Matrix, Vector]] = []
+    places: list[tuple[Matrix, Vector]] = []
     for link in links:
         if link.parent < 0:
-            placed.append((link.R, link.p))
+            places.append((link.R, link.p))
         else:
-            R, p = placed[link.parent]
-            placed.append((vec.matmul(R, link.R), vec.add(p, vec.apply(R, link.p))))
-    if not placed:
-        return placed
-    origin = placed[-1][1]
-    return [(R, vec.sub(p, origin)) for R, p in placed]
+            R, p = places[link.parent]
+            places.append((vec.matmul(R, link.R), vec.add(p, vec.apply(R, link.p))))
+    if not places:
+        return places
+    origin = places[-1][1]
+    return [(R, vec.sub(p, origin)) for R, p in places]
 
 
 @vec.inlined
@@ -218,8 +218,8 @@ def _columns(
     (v, w, g), (m, moment, _) = state, body
     Sd = recursions.ad(v, w, *S)
     F = recursions.times_inertia(*body, *S)
-    turned, carried = recursions.times_inertia(*body, *Sd), recursions.ad_transposed(*S, *momentum)
-    y = vec.sub(turned[0], carried[0]), vec.sub(turned[1], carried[1])
+    momenta, carried = recursions.times_inertia(*body, *Sd), recursions.ad_transposed(*S, *momentum)
+    y = vec.sub(momenta[0], carried[0]), vec.sub(momenta[1], carried[1])
     z = vec.ZERO, vec.cross(vec.add(vec.scale(m, S[0]), vec.cross(S[1], moment)), g)
     left = twist_in(place, Sd), twist_in(place, S)
     wrenches = tuple(wrench_in(place, wrench) for wrench in (F, y, z))

@@ -59,11 +59,11 @@ class AncestorTriples:
         (b, c).
         """
         links = self._lagrangian.first.links
-        above: list[list[int]] = []
+        ancestors: list[list[int]] = []
         for i, link in enumerate(links):
-            above.append([*(above[link.parent] if link.parent >= 0 else []), i])
-        pairs = [(b, c) for c, line in enumerate(above) for b in line]
-        triples = [(a, p) for p, (b, _) in enumerate(pairs) for a in above[b]]
+            ancestors.append([*(ancestors[link.parent] if link.parent >= 0 else []), i])
+        pairs = [(b, c) for c, line in enumerate(ancestors) for b in line]
+        triples = [(a, p) for p, (b, _) in enumerate(pairs) for a in ancestors[b]]
         shaped = (np.array(rows, int).reshape(-1, 2) for rows in (pairs, triples))
         return tuple(column for rows in shaped for column in rows.T)
 
@@ -106,8 +106,8 @@ class AncestorTriples:
         turn = np.swapaxes(adjoint, 2, 3)
         F = _apply(inertia, S)
         y = _apply(inertia, Sd) - _apply(turn, P)
-        moved = inertia @ adjoint
-        G = moved + np.swapaxes(moved, 2, 3)
+        spatial_product = inertia @ adjoint
+        G = spatial_product + np.swapaxes(spatial_product, 2, 3)
         # vectors per pair: their products with a twist that is added to all velocities below are the changes
         # of L_qq, L_q[b]v[c] and L_v[b]q[c]
         above, below = turn[:, b], G[:, c]

@@ -211,9 +211,9 @@ class ArticulatedInverse:
             axis = NOTHING if row is None else axis
             for a, e in zip(self.tied[i], ties[i], strict=True):
                 rest[i] = vec.minus(rest[i], vec.times(inverse, vec.times(e, x[a])))
-            moved, motion[i] = _handed_down(place, axis, along, inverse, rest[i], motion[up])
+            x_row, motion[i] = _handed_down(place, axis, along, inverse, rest[i], motion[up])
             if row is not None:
-                x[row] = moved
+                x[row] = x_row
         return x
 
     # The factors pass between CasADi functions as one vector.
@@ -267,10 +267,10 @@ def _inertia(link: Link) -> Spatial:
 
 
 @vec.inlined
-def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place, above: Spatial):
+def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, wrench: Wrench, X: Place, above: Spatial):
     """Eliminate one joint's unknown from a linear system with a symmetric matrix.
     The matrix `phi` belongs to the joint's link and includes the reduced matrices of its children. S is the
-    joint's twist, c its diagonal coefficient, `own` its wrench P_i, and X the pose of the link in its parent.
+    joint's twist, c its diagonal coefficient, `wrench` is P_i, and X the pose of the link in its parent.
 
     Return U = phi S + P_i, 1/d, and the matrix `above` of the parent link, to which the reduced `phi` has
     been added. The module's text defines d and P_i.
@@ -280,8 +280,8 @@ def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place,
         vec.add(vec.apply(phi.a, Sv), vec.apply(phi.b, Sw)),
         vec.add(vec.apply(vec.transpose(phi.b), Sv), vec.apply(phi.d, Sw)),
     )
-    U = _both(U, own)
-    inverse = 1.0 / vec.plus(paired(S, _both(U, own)), c)
+    U = _both(U, wrench)
+    inverse = 1.0 / vec.plus(paired(S, _both(U, wrench)), c)
     v, w = (vec.scale(inverse, part) for part in U)
     a, b, d = _less_outer(phi.a, U[0], v), _less_outer(phi.b, U[0], w), _less_outer(phi.d, U[1], w)
     return U, inverse, _sum(above, _between_symmetric(X, Spatial(_mirrored(a), b, _mirrored(d))))
@@ -316,8 +316,8 @@ def _between_symmetric(X: Place, phi: Spatial) -> Spatial:
 
     Ad(X)^-T phi Ad(X)^-1: rotate, then shift by p.
     """
-    R, back, P = X[0], vec.transpose(X[0]), vec.skew(X[1])
-    a, b, d = (vec.matmul(vec.matmul(R, block), back) for block in phi)
+    R, transposed, P = X[0], vec.transpose(X[0]), vec.skew(X[1])
+    a, b, d = (vec.matmul(vec.matmul(R, block), transposed) for block in phi)
     a = _mirrored(a)
     # momentum at the parent's origin: f = a (v - p x w) + b w, t = b' (v - p x w) + d w + p x f
     minus = vec.matscale(-1.0, P)
@@ -345,14 +345,14 @@ def _eliminated(phi: SpatialMatrix, S: Twist, c: Any, X: Place, Y: Place, above:
     the reduced `phi` has been added.
     """
     Sv, Sw = S
-    back = SpatialMatrix(*map(vec.transpose, phi))
+    transposed = SpatialMatrix(*map(vec.transpose, phi))
     U = (
         vec.add(vec.apply(phi.a, Sv), vec.apply(phi.b, Sw)),
         vec.add(vec.apply(phi.c, Sv), vec.apply(phi.d, Sw)),
     )
     W = (
-        vec.add(vec.apply(back.a, Sv), vec.apply(back.c, Sw)),
-        vec.add(vec.apply(back.b, Sv), vec.apply(back.d, Sw)),
+        vec.add(vec.apply(transposed.a, Sv), vec.apply(transposed.c, Sw)),
+        vec.add(vec.apply(transposed.b, Sv), vec.apply(transposed.d, Sw)),
     )
     inverse = 1.0 / vec.plus(paired(S, U), c)
     v, w = (vec.scale(inverse, part) for part in U)
@@ -378,8 +378,8 @@ def _between(X: Place, Y: Place, phi: SpatialMatrix) -> SpatialMatrix:
     """Transform a spatial matrix to the axes of the parent link: Ad(Y)^-T phi Ad(X)^-1.
     The pose X of the link in its parent transforms twists; the pose Y, at another time, transforms wrenches.
     """
-    back = vec.transpose(X[0])
-    a, b, c, d = (vec.matmul(vec.matmul(Y[0], block), back) for block in phi)
+    transposed = vec.transpose(X[0])
+    a, b, c, d = (vec.matmul(vec.matmul(Y[0], block), transposed) for block in phi)
     p, y = vec.skew(X[1]), vec.skew(Y[1])
     b = vec.matsub(b, vec.matmul(a, p))
     d = vec.matsub(d, vec.matmul(c, p))
@@ -431,5 +431,5 @@ def _moved(a: Twist, s: Any, b: Twist) -> Twist:
 @vec.inlined
 def twist_to_child(X: Place, V: Twist) -> Twist:
     """Transform a parent's twist V to a child frame at the pose X: Ad(X)^-1 V."""
-    back = vec.transpose(X[0])
-    return vec.apply(back, vec.add(V[0], vec.cross(V[1], X[1]))), vec.apply(back, V[1])
+    transposed = vec.transpose(X[0])
+    return vec.apply(transposed, vec.add(V[0], vec.cross(V[1], X[1]))), vec.apply(transposed, V[1])

@@ -152,13 +152,13 @@ class Elimination:
         Blocks without an entry are zero.
         """
         F, right = {at: list(terms) for at, terms in blocks.items()}, [list(terms) for terms in b]
-        kept: dict[int, tuple[list[int], list[Any], Any]] = {}
+        eliminated: dict[int, tuple[list[int], list[Any], Any]] = {}
         for k in self.order:
             up = [j for j in self.later[k] if (k, j) in F]
             low = [i for i in self.later[k] if (i, k) in F]
             args = [on.sum(F[k, k]), *(on.sum(F[k, j]) for j in up), *(on.sum(F[i, k]) for i in low)]
             columns, solved, updates = self._at_node(on, len(up), [*args, on.sum(right[k])])
-            kept[k] = up, columns, solved
+            eliminated[k] = up, columns, solved
             rest = iter(updates)
             for i in low:
                 for j in up:
@@ -168,10 +168,10 @@ class Elimination:
                 right[i].append((next(rest), MINUS))
         x: list[Any] = [None] * len(self.order)
         for k in reversed(self.order):
-            up, columns, x[k] = kept[k]
-            known = [x[j] for j in up]
+            up, columns, x[k] = eliminated[k]
+            solutions = [x[j] for j in up]
             for i in range(0, len(up), WHOLE):
-                some = [x[k], *columns[i : i + WHOLE], *known[i : i + WHOLE]]
+                some = [x[k], *columns[i : i + WHOLE], *solutions[i : i + WHOLE]]
                 (x[k],) = on.call(self._back(len(some) // 2, [a.sparsity() for a in some]), some)
         return x
 
@@ -186,8 +186,8 @@ class Elimination:
         patterns = [a.sparsity() for a in args]
         low = len(args) - 2 - up
         if up + low <= 2 * WHOLE:
-            done = on.call(self._node(up, low, patterns), args)
-            return done[:up], done[up], done[up + 1 :]
+            outputs = on.call(self._node(up, low, patterns), args)
+            return outputs[:up], outputs[up], outputs[up + 1 :]
         D, lower = args[0], args[1 + up : -1]
         columns = [
             on.call(self._node(0, 0, [patterns[0], c.sparsity()]), [D, c])[0]

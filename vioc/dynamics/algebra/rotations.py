@@ -81,8 +81,8 @@ def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
     The norm is 1 to second order. The rounding error of a product of many small rotations remains small.
     """
     c, *v = b
-    off = (1 - sum(e * e for e in a)) / 2
-    added = multiply(a, (off - vec.dot(v, v) / (1 + c), *v))  # type: ignore[arg-type]
+    deficit = (1 - sum(e * e for e in a)) / 2
+    added = multiply(a, (deficit - vec.dot(v, v) / (1 + c), *v))  # type: ignore[arg-type]
     return tuple(vec.plus(e, d) for e, d in zip(a, added, strict=True))
 
 
@@ -121,14 +121,14 @@ def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
     return straightened(vec.apply(J, w), w, dt, sign)
 
 
-def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
+def straightened(vector: Vector, w: Vector, dt: Any, sign: float) -> Vector:
     """Multiply a vector by the inverse right or left Jacobian of SO(3).
     The Jacobian is that at the rotation vector dt w: the right one for sign 1, the left one for sign -1.
     """
     s = dt * dt * vec.dot(w, w)
-    across = vec.cross(w, own)
+    across = vec.cross(w, vector)
     bend = dt * dt * series(BEND, s) / (2 * series(SIN, s))
-    return vec.add(vec.add(own, vec.scale(0.5 * sign * dt, across)), vec.scale(bend, vec.cross(w, across)))
+    return vec.add(vec.add(vector, vec.scale(0.5 * sign * dt, across)), vec.scale(bend, vec.cross(w, across)))
 
 
 def spin(a: Quaternion, b: Quaternion) -> Vector:

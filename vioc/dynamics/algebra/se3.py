@@ -36,11 +36,11 @@ def _continued_fraction(depth: int) -> tuple[tuple[float, ...], tuple[float, ...
     Lambert: y cot y = 1 - s/(3 - s/(5 - s/(7 - ...))).
     """
     s = Polynomial([0.0, 1.0])
-    above, below = Polynomial([2.0 * depth + 1.0]), Polynomial([1.0])
+    numerator, denominator = Polynomial([2.0 * depth + 1.0]), Polynomial([1.0])
     for k in reversed(range(1, depth)):
-        above, below = (2 * k + 1) * above - s * below, above
-    scale = above.coef[0]
-    return tuple(below.coef / (4 * scale)), tuple(above.coef / scale)
+        numerator, denominator = (2 * k + 1) * numerator - s * denominator, numerator
+    scale = numerator.coef[0]
+    return tuple(denominator.coef / (4 * scale)), tuple(numerator.coef / scale)
 
 
 BETA_ABOVE, BETA_BELOW = _continued_fraction(10)
@@ -102,9 +102,9 @@ def logarithm(R: Matrix, p: Vector) -> Twist:
     if all(vec.is_zero(c) for c in twice):
         return p, vec.ZERO
     w = vec.scale(vec.times(0.5, _turn_over_sine(vec.times(0.5, vec.minus(trace, 1.0)))), twice)
-    turned = vec.cross(w, p)
-    again = vec.scale(beta(vec.dot(w, w))[0], vec.cross(w, turned))
-    return vec.add(vec.sub(p, vec.scale(0.5, turned)), again), w
+    crossed = vec.cross(w, p)
+    again = vec.scale(beta(vec.dot(w, w))[0], vec.cross(w, crossed))
+    return vec.add(vec.sub(p, vec.scale(0.5, crossed)), again), w
 
 
 @vec.inlined
@@ -168,15 +168,15 @@ def momentum_slope(X: Twist, P: Twist) -> tuple[Matrix, Matrix]:
     )
     # and its derivative along the dual part (v, tau)
     dual = _sum(vec.skew(lever), vec.matmul(V, F), vec.matmul(W, T))
-    along = vec.times(2.0, vec.dot(w, v))
-    slope = vec.times(b1, along)
+    product = vec.times(2.0, vec.dot(w, v))
+    slope = vec.times(b1, product)
     K = _sum(
         vec.matscale(-0.5, T),
         vec.matscale(vec.minus(0.0, b), dual),
         vec.matscale(vec.minus(0.0, slope), inner),
         _outer(vec.scale(2 * b1, mixed), w),
         _outer(vec.scale(2 * b1, twice), v),
-        _outer(vec.scale(vec.times(2 * b2, along), twice), w),
+        _outer(vec.scale(vec.times(2 * b2, product), twice), w),
     )
     return k, K
 

@@ -147,8 +147,8 @@ class Saddle:
         x = self.D.solve(a)
         if self.S is None:
             return x, []
-        rest = [vec.minus(t, c) for t, c in zip(b, product(self.J, x), strict=True)]
-        y = self.S.solve(rest)
+        right = [vec.minus(t, c) for t, c in zip(b, product(self.J, x), strict=True)]
+        y = self.S.solve(right)
         for weight, column in zip(y, self.Y, strict=True):
             x = [vec.plus(xi, vec.times(weight, ci)) for xi, ci in zip(x, column, strict=True)]
         return x, y

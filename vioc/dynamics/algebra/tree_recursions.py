@@ -205,10 +205,10 @@ def _forward(
     The state `above` is that of the parent link, in the parent's axes.
     """
     (R, p), (Sv, Sw), (v, w, g) = pose, S, above
-    back = vec.transpose(R)
-    v = vec.add(vec.apply(back, vec.add(v, vec.cross(w, p))), vec.scale(rate, Sv))
-    w = vec.add(vec.apply(back, w), vec.scale(rate, Sw))
-    g = vec.apply(back, g)
+    transposed = vec.transpose(R)
+    v = vec.add(vec.apply(transposed, vec.add(v, vec.cross(w, p))), vec.scale(rate, Sv))
+    w = vec.add(vec.apply(transposed, w), vec.scale(rate, Sw))
+    g = vec.apply(transposed, g)
     P = times_inertia(*body, v, w)
     energy = vec.times(0.5, vec.plus(vec.dot(v, P[0]), vec.dot(w, P[1])))
     return (v, w, g), P, (vec.scale(body[0], g), vec.cross(body[1], g)), vec.plus(T, energy)
@@ -297,11 +297,11 @@ def _own_wrenches(
     m, h, _ = composite
     v, w, g = state
     y, dual = times_inertia(*composite, *ad(v, w, *S)), ad_transposed(*S, *momentum)
-    moved = vec.add(vec.scale(m, S[0]), vec.cross(S[1], h))
+    shifted = vec.add(vec.scale(m, S[0]), vec.cross(S[1], h))
     return (
         times_inertia(*composite, *S),
         (vec.sub(y[0], dual[0]), vec.sub(y[1], dual[1])),
-        (vec.ZERO, vec.cross(moved, g)),
+        (vec.ZERO, vec.cross(shifted, g)),
     )
 
 
@@ -344,15 +344,20 @@ def mass_matrix_of_numbers(links: list[Link], n: int) -> np.ndarray:
         times_inertia(*c, *link.twist) for c, link in zip(composite_inertias(links), links, strict=True)
     ]
     force, torque = (np.array([w[part] for w in wrenches], float) for part in (0, 1))
-    at = of = np.arange(len(links))
-    while len(at):
-        entry = (Sv[at] * force + Sw[at] * torque).sum(axis=1)
-        M[index[at], index[of]] = M[index[of], index[at]] = entry
-        on = parent[at] >= 0
-        at, of, force, torque = at[on], of[on], force[on], torque[on]
-        force, torque = ((R[at] @ a[:, :, None])[:, :, 0] for a in (force, torque))
-        torque = torque + np.cross(p[at], force)
-        at = parent[at]
+    ancestors = descendants = np.arange(len(links))
+    while len(ancestors):
+        entry = (Sv[ancestors] * force + Sw[ancestors] * torque).sum(axis=1)
+        M[index[ancestors], index[descendants]] = M[index[descendants], index[ancestors]] = entry
+        has_parent = parent[ancestors] >= 0
+        ancestors, descendants, force, torque = (
+            ancestors[has_parent],
+            descendants[has_parent],
+            force[has_parent],
+            torque[has_parent],
+        )
+        force, torque = ((R[ancestors] @ a[:, :, None])[:, :, 0] for a in (force, torque))
+        torque = torque + np.cross(p[ancestors], force)
+        ancestors = parent[ancestors]
     M[index, index] += [float(link.rotor) for link in links]
     return M
 
@@ -371,22 +376,21 @@ def composite_inertias(links: list[Link]) -> list[Composite]:
 
 
 @vec.inlined
-def composed(own: Composite, pose: tuple[Matrix, Vector], above: Composite) -> Composite:
+def composed(child: Composite, pose: tuple[Matrix, Vector], parent: Composite) -> Composite:
     """Add the composite inertia of one child link to that of its parent.
-    The arguments are the inertia `own` and the pose of the child in the parent, and the inertia `above` of
-    the parent.
+    The arguments are the inertia of the `child`, its pose in the parent, and the inertia of the `parent`.
     """
-    (m, h, inertia), (R, position), (M, H, J) = own, pose, above
-    turned = vec.apply(R, h)
+    (m, h, inertia), (R, position), (M, H, J) = child, pose, parent
+    moment = vec.apply(R, h)
     rotated = vec.matmul(vec.matmul(R, inertia), vec.transpose(R))
-    p, r = vec.skew(position), vec.skew(turned)
+    p, r = vec.skew(position), vec.skew(moment)
     shift = vec.matadd(vec.matmul(p, r), vec.matmul(r, p))
     shift = vec.matadd(shift, tuple(vec.scale(m, row) for row in vec.matmul(p, p)))  # type: ignore[arg-type]
-    moved = tuple(vec.sub(a, b) for a, b in zip(rotated, shift, strict=True))
+    shifted = tuple(vec.sub(a, b) for a, b in zip(rotated, shift, strict=True))
     return (
         vec.plus(M, m),
-        vec.add(H, vec.add(turned, vec.scale(m, position))),
-        vec.matadd(J, moved),  # type: ignore[arg-type]
+        vec.add(H, vec.add(moment, vec.scale(m, position))),
+        vec.matadd(J, shifted),  # type: ignore[arg-type]
     )
 
 

@@ -34,12 +34,12 @@ def inlined(function: Function) -> Function:
 
     @wraps(function)
     def call(*args: Any) -> Any:
-        given: list[Any] = []
-        shape = _flattened(args, given)
-        if not any(isinstance(e, ca.SX) for e in given):
+        scalars: list[Any] = []
+        shape = _flattened(args, scalars)
+        if not any(isinstance(e, ca.SX) for e in scalars):
             return function(*args)
         if shape not in traced:
-            symbols = ca.SX.sym("a", len(given))
+            symbols = ca.SX.sym("a", len(scalars))
             result = function(*_filled(args, iter(symbols.elements())))
             outputs = leaves(result)
             traced[shape] = (
@@ -47,7 +47,7 @@ def inlined(function: Function) -> Function:
                 result,
             )
         graph, form = traced[shape]
-        column = ca.vertcat(*[e if isinstance(e, ca.SX) else _constant(float(e)) for e in given])
+        column = ca.vertcat(*[e if isinstance(e, ca.SX) else _constant(float(e)) for e in scalars])
         return _filled(form, iter(graph.call([column])[0].elements()))
 
     return call  # type: ignore[return-value]
@@ -207,8 +207,8 @@ def exponential(linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector
         )
     a, v = scale(1 / size, angular), scale(1 / size, linear)
     lever = cross(a, v)
-    along = scale(times(dot(a, v), size * q), a)
-    return R, add(sub(lever, apply(R, lever)), along)
+    shift = scale(times(dot(a, v), size * q), a)
+    return R, add(sub(lever, apply(R, lever)), shift)
 
 
 def joint(place: tuple[Matrix, Vector], linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector]:

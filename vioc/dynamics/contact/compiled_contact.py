@@ -183,7 +183,7 @@ class TapeCore:
         departure, self.layout, self.parts = tapes[0], layout, variables.parts
         kernels = Kernels(title) if kernels is None else kernels
         kernels.add(departure.functions)
-        shared: dict[str, Any] = {  # kept alive, because the structures point into these arrays
+        common: dict[str, Any] = {  # kept alive, because the structures point into these arrays
             "kernels": np.array(kernels.pointers, np.uint64),
             "scales": np.ascontiguousarray(layout.scales, float),
             "sizes": layout.natural.sizes,
@@ -208,10 +208,10 @@ class TapeCore:
         sizes |= {n: getattr(layout, n) for n in NUMBERS}
         # each tape with its memory image and the fields of its C structure
         self._parts: list[tuple[Tape, np.ndarray, dict[str, Any]]] = []
-        self._kept: list[Any] = [shared]
+        self._kept: list[Any] = [common]
         for tape in tapes:
             codes = {name: np.array([*code, -1], np.int64) for name, code in tape.codes.items()}
-            arrays = shared | {"index": np.array([*tape.index, 0], np.int64)}
+            arrays = common | {"index": np.array([*tape.index, 0], np.int64)}
             fields = {name: tape.places[name].place for name in PLACES}
             fields |= {name: address(a) for name, a in arrays.items()}
             fields |= {f"tape_{name}": address(a) for name, a in codes.items()}
@@ -239,8 +239,8 @@ class TapeCore:
         """
         models = []
         for tape, first, fields in self._parts:
-            image, at = first.copy(), tape.places["theta"].place
-            image[at : at + len(theta)] = theta
+            image, place = first.copy(), tape.places["theta"].place
+            image[place : place + len(theta)] = theta
             models.append((_TapeModel(**fields, image=address(image), floor=floor), image))
         return models
 
@@ -253,31 +253,37 @@ class TapeCore:
         computed.
         """
         n, layout = len(U), self.layout
-        nx, apart = layout.nx, carry.ndim == 2
+        nx, batched = layout.nx, carry.ndim == 2
         models = self.models(theta, floor) if models is None else models
         second = ctypes.byref(models[1][0]) if len(models) > 1 else None
         carry = np.ascontiguousarray(carry, float)
-        given = [None if a is None else np.ascontiguousarray(a, float) for a in (U, goal, gains, t, h)]
+        arrays = [None if a is None else np.ascontiguousarray(a, float) for a in (U, goal, gains, t, h)]
         states, multipliers = np.empty((n, nx)), np.empty((n, len(models) * self.half))
         applied, errors, iterations = np.empty((n, layout.nu)), np.empty(n), np.zeros(n, np.int64)
 
         def go(first: int, count: int) -> int:
-            done = _driver().vioc_tape_rollout(
+            solved = _driver().vioc_tape_rollout(
                 ctypes.byref(models[0][0]),
                 second,
-                *(count, apart),
-                carry[first:].ctypes.data if apart else carry.ctypes.data if first == 0 else None,
-                *(None if a is None else a[first:].ctypes.data for a in given),
+                *(count, batched),
+                carry[first:].ctypes.data if batched else carry.ctypes.data if first == 0 else None,
+                *(None if a is None else a[first:].ctypes.data for a in arrays),
                 tolerance,
                 *(a[first:].ctypes.data for a in (states, multipliers, applied, errors, iterations)),
             )
-            if done < 0:
+            if solved < 0:
                 raise MemoryError("no memory for the workspace of a rollout")
-            return done
+            return solved
 
-        done = in_pieces(go, n, max(PIECE // (layout.nv // 6 or 1), 1))
-        whole = layout.whole(*np.split(multipliers[:done], len(models), axis=1))
-        return states[:done], whole, applied[:done], errors[: done + 1], iterations[: done + 1]
+        converged = in_pieces(go, n, max(PIECE // (layout.nv // 6 or 1), 1))
+        whole = layout.whole(*np.split(multipliers[:converged], len(models), axis=1))
+        return (
+            states[:converged],
+            whole,
+            applied[:converged],
+            errors[: converged + 1],
+            iterations[: converged + 1],
+        )
 
 
 class TapeProgram(Rollouts):
@@ -296,8 +302,8 @@ class TapeProgram(Rollouts):
     def rollout(self, x, U, tracked, t, h, theta, tolerance):
         outputs = self._core.rollout(theta, x, U, t, h, tolerance, *tracked, floor=self._floor)
         states, multipliers, applied, errors, _ = outputs
-        done = len(states)
-        return [states, multipliers, errors[:done, None], applied], float(errors[done]) if done < len(
+        solved = len(states)
+        return [states, multipliers, errors[:solved, None], applied], float(errors[solved]) if solved < len(
             U
         ) else 0.0
 

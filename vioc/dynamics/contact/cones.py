@@ -233,9 +233,9 @@ class LinearCone(Cone):
         deta = (across @ w[1:] + psi - eta) + across @ dw[1:]  # without d psi, which is added below
         slope = beta / eta
         dbeta = kappa / eta - beta - slope * deta
-        rest = (self._bound(y, mu, lag) - ca.sum1(beta) - sigma) + (lag * mu * dgamma - ca.sum1(dbeta))
-        dpsi = (kappa - psi * sigma - psi * rest) / (sigma + psi * ca.sum1(slope))
-        dsigma = rest + ca.sum1(slope) * dpsi
+        residual = (self._bound(y, mu, lag) - ca.sum1(beta) - sigma) + (lag * mu * dgamma - ca.sum1(dbeta))
+        dpsi = (kappa - psi * sigma - psi * residual) / (sigma + psi * ca.sum1(slope))
+        dsigma = residual + ca.sum1(slope) * dpsi
         return ca.vertcat(ds, dgamma, dpsi, dsigma, dbeta - slope * dpsi, deta + dpsi, 0)
 
 
@@ -412,11 +412,13 @@ class Variables:
 
     def __init__(self, cones: Sequence[Cone]):
         self.parts = np.concatenate([[0], np.cumsum([c.size for c in cones])]).astype(np.int64)
-        placed = list(zip(self.parts.tolist(), cones, strict=False))
-        self.positive = np.array([o + i for o, c in placed for i in c.positive], np.int64)
-        self.round = np.array([o + i for o, c in placed for r in c.round for i in r], np.int64).reshape(-1, 3)
-        before = [[o + 1, o + c.size - 1] for o, c in placed if c.friction and c.gap]
-        self.before = np.array(before, np.int64).reshape(-1, 2)
+        offsets = list(zip(self.parts.tolist(), cones, strict=False))
+        self.positive = np.array([o + i for o, c in offsets for i in c.positive], np.int64)
+        self.round = np.array([o + i for o, c in offsets for r in c.round for i in r], np.int64).reshape(
+            -1, 3
+        )
+        bounds = [[o + 1, o + c.size - 1] for o, c in offsets if c.friction and c.gap]
+        self.before = np.array(bounds, np.int64).reshape(-1, 2)
         self.centers = np.concatenate([np.zeros(0), *(c.centers for c in cones)])
 
     def longest(self, y: np.ndarray, dy: np.ndarray) -> float:

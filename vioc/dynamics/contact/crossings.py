@@ -48,16 +48,16 @@ class Crossing(NamedTuple):
     depth: float
 
 
-def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
-    """Issue a `CrossingWarning` unless `found` is empty.
-    The argument `found` has contacts and joint limits that are violated within a step of the trajectory, but
-    not at the step's ends.
+def warn_crossed(run: Trajectory, crossings: Iterable[Crossing]) -> None:
+    """Issue a `CrossingWarning` unless `crossings` is empty.
+    The argument `crossings` has contacts and joint limits that are violated within a step of the trajectory,
+    but not at the step's ends.
     """
-    found = sorted(found, key=lambda c: c.step)
-    if not found:
+    crossings = sorted(crossings, key=lambda c: c.step)
+    if not crossings:
         return
-    first, h = found[0], run.step_lengths[found[0].step]
-    more = f" ({len(found) - 1} more gaps later)" if len(found) > 1 else ""
+    first, h = crossings[0], run.step_lengths[crossings[0].step]
+    more = f" ({len(crossings) - 1} more gaps later)" if len(crossings) > 1 else ""
     unit = (
         run.map.unit(f"gap.{first.name}") or "m"
     )  # pairs that meet at several points have no unit of the gap
@@ -83,21 +83,21 @@ def crossed_spheres(f: SmoothedMap, run: Trajectory, gaps: Mapping[str, float]) 
     contact at the start of the trajectory, by the contact's name.
     """
     pairs = zip(f.system.inequality_names, f.system.inequalities, strict=True)
-    wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_spheres(item)]
-    if not wanted:
+    spheres = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_spheres(item)]
+    if not spheres:
         return
     places, open_at = f.frame_positions(run.x), open_from(f, run)
-    for name, item in wanted:
-        at = [f.system.frame_index(n) for n in (item.frame1, item.frame2)]
-        ends = [np.zeros((len(run.x), 3)) if i < 0 else places[:, i] for i in at]
+    for name, item in spheres:
+        indices = [f.system.frame_index(n) for n in (item.frame1, item.frame2)]
+        ends = [np.zeros((len(run.x), 3)) if i < 0 else places[:, i] for i in indices]
         d = ends[1] - ends[0]
-        apart = np.linalg.norm(d, axis=1)
-        reach = apart[0] - gaps[name]
+        distance = np.linalg.norm(d, axis=1)
+        reach = distance[0] - gaps[name]
         travel = np.diff(d, axis=0)
         length = np.sum(travel**2, axis=1)
         s = np.clip(-np.sum(d[:-1] * travel, axis=1) / np.where(length > 0, length, 1.0), 0.0, 1.0)
         depth = reach - np.linalg.norm(d[:-1] + s[:, None] * travel, axis=1)
-        was_open, is_open = apart[:-1] - reach > open_at, apart[1:] - reach > open_at
+        was_open, is_open = distance[:-1] - reach > open_at, distance[1:] - reach > open_at
         behind = np.sum(d[:-1] * d[1:], axis=1) < 0
         yield from first_crossed(name, (depth > GRAZE * reach) & ((was_open & is_open) | behind), depth)
 
@@ -136,8 +136,8 @@ def _overlap(sides: list[tuple[_Solid, np.ndarray, np.ndarray]], scale: float) -
     first, second = (solid.at(R, p, scale) for solid, R, p in sides)
     D = (second[None] - first[:, None]).reshape(-1, 3)
     weights = nnls(np.vstack([D.T, np.ones(len(D))]), [0.0, 0.0, 0.0, 1.0])[0]
-    apart = np.linalg.norm(weights @ D) / max(weights.sum(), 1e-300)
-    return bool(apart <= scale * sum(solid.radius for solid, *_ in sides) + ROUNDED * np.abs(D).max())
+    distance = np.linalg.norm(weights @ D) / max(weights.sum(), 1e-300)
+    return bool(distance <= scale * sum(solid.radius for solid, *_ in sides) + ROUNDED * np.abs(D).max())
 
 
 def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
@@ -148,8 +148,8 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
     other. The reported depth is a lower bound.
     """
     pairs = zip(f.system.inequality_names, f.system.inequalities, strict=True)
-    wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_solids(item)]
-    if not wanted or len(run.x) < 2:
+    shape_pairs = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_solids(item)]
+    if not shape_pairs or len(run.x) < 2:
         return
     from scipy.spatial.transform import Rotation, Slerp
 
@@ -168,16 +168,16 @@ def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
         both = np.stack([np.eye(3)] * 2) if evaluate is None else evaluate(run.x[k : k + 2], f.theta)[0]
         return Slerp([0.0, 1.0], Rotation.from_matrix(both))
 
-    for name, item in wanted:
+    for name, item in shape_pairs:
         frames = item.frame1, item.frame2
         solids = [_solid(item.shape1), _solid(item.shape2)]
         first, second = (origins(frame) for frame in frames)
         inner = sum(solid.inner for solid in solids)
         travel = np.linalg.norm(np.diff(second - first, axis=0), axis=1)
-        far = np.flatnonzero(travel > WAY * inner)
+        candidates = np.flatnonzero(travel > WAY * inner)
         crossed = np.zeros(len(run.x) - 1, bool)
         depth = np.zeros(len(crossed))
-        for k in map(int, far):
+        for k in map(int, candidates):
             ways = [
                 (solid, turns(n, k), origins(n)[k : k + 2]) for solid, n in zip(solids, frames, strict=True)
             ]
@@ -205,19 +205,19 @@ def crossed_grounds(
     """
     items = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     names = {n + part for n, item in items if _with_ground(item) for part in item.parts()}
-    wanted = [(i, t.name) for i, t in enumerate(t for t in f.meetings if not t.placed) if t.name in names]
-    if not wanted:
+    grounds = [(i, t.name) for i, t in enumerate(t for t in f.meetings if not t.placed) if t.name in names]
+    if not grounds:
         return
-    moved = motions(run.x)
-    far = np.flatnonzero(moved > FAR)
-    columns = [i for i, _ in wanted]
-    depth = np.zeros((len(moved), len(wanted)))
-    for k in map(int, far):
-        shares = np.linspace(0, 1, int(min(moved[k] / SPACING, MOST)) + 3)[1:-1]
+    changes = motions(run.x)
+    candidates = np.flatnonzero(changes > FAR)
+    columns = [i for i, _ in grounds]
+    depth = np.zeros((len(changes), len(grounds)))
+    for k in map(int, candidates):
+        shares = np.linspace(0, 1, int(min(changes[k] / SPACING, MOST)) + 3)[1:-1]
         gaps = f.smooth_gaps(between(run.x[k], run.x[k + 1], shares))
         depth[k] = -gaps[:, columns].min(axis=0)
     least = np.maximum(GRAZE * natural_length(f.system), open_from(f, run))
-    for (_, name), deep in zip(wanted, depth.T, strict=True):
+    for (_, name), deep in zip(grounds, depth.T, strict=True):
         yield from first_crossed(name, deep > least, deep)
 
 

@@ -101,13 +101,13 @@ class Features:
         spots = x[b] + np.einsum("pbij,pbj->pbi", R[b], self._centers)
         speed = np.linalg.norm(V[b, :3], axis=2) + np.linalg.norm(V[b, 3:], axis=2) * self._levers
         reach = AHEAD * dt * (speed.sum(axis=1) + 10.0 * dt) + BIAS * self._radii.sum(axis=1)
-        apart = np.linalg.norm(spots[:, 1] - spots[:, 0], axis=1) - self._radii.sum(axis=1)
-        near = apart < reach
+        distance = np.linalg.norm(spots[:, 1] - spots[:, 0], axis=1) - self._radii.sum(axis=1)
+        mask = distance < reach
         for stack in self._stacks:
-            chosen = np.flatnonzero(near[stack.index])
+            chosen = np.flatnonzero(mask[stack.index])
             if len(chosen):
-                at = stack.index[chosen]
-                rows[at], counts[at], gaps[at] = _places(stack, chosen, x, R, reach[at])
+                indices = stack.index[chosen]
+                rows[indices], counts[indices], gaps[indices] = _places(stack, chosen, x, R, reach[indices])
         return MeetingPlaces(rows, counts, gaps)
 
 
@@ -147,30 +147,30 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
     gaps = np.maximum(between[pair, axis], best.max(axis=0))
     open_ = gaps < reach
     for k in range(2):
-        own = np.flatnonzero(open_ & ~by_edge & (owner == k))
-        if len(own):
-            rows[own], counts[own] = _on_face(
-                k, own, parts, corners, normals, face[k], gaps, size, reach, R, x, bodies
+        index = np.flatnonzero(open_ & ~by_edge & (owner == k))
+        if len(index):
+            rows[index], counts[index] = _on_face(
+                k, index, parts, corners, normals, face[k], gaps, size, reach, R, x, bodies
             )
-    own = np.flatnonzero(open_ & by_edge)
-    if len(own):
-        rows[own, 0] = _on_edges(own, parts, corners, axes[pair, axis], axis, E[1].shape[1], R, x, bodies)
-        counts[own] = 1
+    index = np.flatnonzero(open_ & by_edge)
+    if len(index):
+        rows[index, 0] = _on_edges(index, parts, corners, axes[pair, axis], axis, E[1].shape[1], R, x, bodies)
+        counts[index] = 1
     return rows, counts, np.where(open_, gaps, np.inf)
 
 
-def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bodies):
+def _on_face(k, index, parts, corners, normals, face, gaps, size, reach, R, x, bodies):
     """Return the contact points of polytope pairs that touch at a face of one polytope.
     In each pair, this face has the index `face` and belongs to polytope number k (0 or 1). Contact points are
     computed from this face and the most nearly opposite face of the other polytope.
     """
-    pair, count = np.arange(len(own)), len(own)
-    f = face[own]
-    n = normals[k][own, f]
-    other = np.einsum("pfi,pi->pf", normals[1 - k][own], n).argmin(axis=1)
-    m = normals[1 - k][own, other]
-    ref = corners[k][own[:, None], parts[k]["faces"][own, f]]
-    inc = corners[1 - k][own[:, None], parts[1 - k]["faces"][own, other]]
+    pair, count = np.arange(len(index)), len(index)
+    f = face[index]
+    n = normals[k][index, f]
+    other = np.einsum("pfi,pi->pf", normals[1 - k][index], n).argmin(axis=1)
+    m = normals[1 - k][index, other]
+    ref = corners[k][index[:, None], parts[k]["faces"][index, f]]
+    inc = corners[1 - k][index[:, None], parts[1 - k]["faces"][index, other]]
     origin = ref.mean(axis=1)
     t1 = ref[:, 1] - ref[:, 0]
     t1 /= np.linalg.norm(t1, axis=1)[:, None]
@@ -181,7 +181,7 @@ def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bod
         area[:, None, None] < 0, b[:, ::-1], b
     )  # the other face is seen from behind, so that its order is reversed
     inc = np.where(area[:, None, None] < 0, inc[:, ::-1], inc)
-    slack = BESIDE * size[own]
+    slack = BESIDE * size[index]
     inside_ref, inside_inc = _inside(a, b, slack), _inside(b, a, slack)
     # points of the second face above the corners of the first, along n
     slope = np.einsum("pi,pi->p", m, n)
@@ -192,7 +192,7 @@ def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bod
     da, db = np.roll(a, -1, axis=1) - a, np.roll(b, -1, axis=1) - b
     det = _cross(da[:, :, None], db[:, None])
     gap2 = b[:, None] - a[:, :, None]
-    flat = np.abs(det) < 1e-12 * size[own][:, None, None] ** 2
+    flat = np.abs(det) < 1e-12 * size[index][:, None, None] ** 2
     safe = np.where(flat, 1.0, det)
     s, t = _cross(gap2, db[:, None]) / safe, _cross(gap2, da[:, :, None]) / safe
     crossing = ~flat & (s >= 0) & (s <= 1) & (t >= 0) & (t <= 1)
@@ -201,47 +201,47 @@ def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bod
     points = np.concatenate([inc, lifted, crossed.reshape(count, -1, 3)], axis=1)
     valid = np.concatenate([inside_ref, inside_inc, crossing.reshape(count, -1)], axis=1)
     gap = np.einsum("pci,pi->pc", points - origin[:, None], n)
-    valid &= gap < reach[own][:, None]
+    valid &= gap < reach[index][:, None]
     none = ~valid.any(axis=1)  # the faces do not cover each other: take the lowest corner
     lowest = gap[:, : inc.shape[1]].argmin(axis=1)
     valid[none, lowest[none]] = True
     # if no point has the overlap, add the deepest corner: it can be on another face, or beside this one
     deepest = np.where(valid, gap, np.inf).min(axis=1)
-    unseen = (gaps[own] < 0) & (deepest > gaps[own] + BESIDE * size[own])
-    height = np.einsum("pvi,pi->pv", corners[1 - k][own] - origin[:, None], n)
-    last = height.argmin(axis=1)
-    points = np.concatenate([points, corners[1 - k][own, last][:, None]], axis=1)
-    gap = np.column_stack([gap, height[pair, last]])
+    unseen = (gaps[index] < 0) & (deepest > gaps[index] + BESIDE * size[index])
+    height = np.einsum("pvi,pi->pv", corners[1 - k][index] - origin[:, None], n)
+    deepest_corner = height.argmin(axis=1)
+    points = np.concatenate([points, corners[1 - k][index, deepest_corner][:, None]], axis=1)
+    gap = np.column_stack([gap, height[pair, deepest_corner]])
     valid = np.column_stack([valid, unseen])
     place = np.zeros((count, PLACES), int)
-    counts, near = np.zeros(count, int), (SAME * size[own]) ** 2
+    counts, tolerance = np.zeros(count, int), (SAME * size[index]) ** 2
     order = np.argsort(
-        np.where(valid, np.round(gap / (BESIDE * size[own][:, None])), np.inf), axis=1, kind="stable"
+        np.where(valid, np.round(gap / (BESIDE * size[index][:, None])), np.inf), axis=1, kind="stable"
     )
     for column in order.T:
         spot = points[pair, column]
-        known = points[pair[:, None], place]
-        far = ((known - spot[:, None]) ** 2).sum(axis=2) > near[:, None]
+        accepted = points[pair[:, None], place]
+        far = ((accepted - spot[:, None]) ** 2).sum(axis=2) > tolerance[:, None]
         far |= np.arange(PLACES) >= counts[:, None]
         take = valid[pair, column] & far.all(axis=1) & (counts < PLACES)
         place[pair[take], counts[take]] = column[take]
         counts[take] += 1
-    kept = points[pair[:, None], place]
-    below = kept - gap[pair[:, None], place][..., None] * n[:, None]
-    used = np.arange(PLACES) < counts[:, None]
-    sides = (below, kept) if k == 0 else (kept, below)
+    selection = points[pair[:, None], place]
+    feet = selection - gap[pair[:, None], place][..., None] * n[:, None]
+    mask = np.arange(PLACES) < counts[:, None]
+    sides = (feet, selection) if k == 0 else (selection, feet)
     normal = n if k == 0 else -n
-    return _rows(own, sides, np.repeat(normal[:, None], PLACES, axis=1), k, used, R, x, bodies), counts
+    return _rows(index, sides, np.repeat(normal[:, None], PLACES, axis=1), k, mask, R, x, bodies), counts
 
 
-def _on_edges(own, parts, corners, axes, axis, width, R, x, bodies):
+def _on_edges(index, parts, corners, axes, axis, width, R, x, bodies):
     """Return the contact point between an edge of one polytope and an edge of the other."""
-    pair, n = np.arange(len(own)), axes[own]
+    pair, n = np.arange(len(index)), axes[index]
     ends = []
-    for k, which in enumerate((axis[own] // width, axis[own] % width)):
-        edges = corners[k][own[:, None, None], parts[k]["edges"][own]]  # (p, e, 2, 3)
+    for k, which in enumerate((axis[index] // width, axis[index] % width)):
+        edges = corners[k][index[:, None, None], parts[k]["edges"][index]]  # (p, e, 2, 3)
         height = np.einsum("pei,pi->pe", edges.mean(axis=2), n) * (1 if k == 0 else -1)
-        height[parts[k]["along"][own] != which[:, None]] = -np.inf
+        height[parts[k]["along"][index] != which[:, None]] = -np.inf
         ends.append(edges[pair, height.argmax(axis=1)])
     (p, q), (r, s) = (np.moveaxis(e, 1, 0) for e in ends)
     d, e, w = q - p, s - r, r - p
@@ -251,22 +251,22 @@ def _on_edges(own, parts, corners, axes, axis, width, R, x, bodies):
     on_first = np.clip((u * c - b * v) / det, 0, 1)
     on_second = np.clip((u * b - a * v) / det, 0, 1)
     sides = (p + on_first[:, None] * d)[:, None], (r + on_second[:, None] * e)[:, None]
-    return _rows(own, sides, n[:, None], 0, np.ones((len(own), 1), bool), R, x, bodies)[:, 0]
+    return _rows(index, sides, n[:, None], 0, np.ones((len(index), 1), bool), R, x, bodies)[:, 0]
 
 
-def _rows(own, sides, normal, k, used, R, x, bodies):
+def _rows(index, sides, normal, k, mask, R, x, bodies):
     """Transform contact points and normals from world axes to the axes of the bodies.
     The result has one row for each contact point, with its coordinates on both bodies and the normal. Rows
-    whose entry in the mask `used` is False get the constant row OFF.
+    whose entry in `mask` is False get the constant row OFF.
     """
     local = []
     for j, points in enumerate(sides):
-        Rj, xj = R[bodies[own, j]], x[bodies[own, j]]
+        Rj, xj = R[bodies[index, j]], x[bodies[index, j]]
         local.append((points - xj[:, None]) @ Rj)
-    turned = normal @ R[bodies[own, k]]
-    flag = np.full((*used.shape, 1), 1.0 if k == 0 else -1.0)
-    rows = np.concatenate([*local, turned, flag, np.zeros((*used.shape, 1))], axis=2)
-    return np.where(used[..., None], rows, OFF)
+    local_normal = normal @ R[bodies[index, k]]
+    flag = np.full((*mask.shape, 1), 1.0 if k == 0 else -1.0)
+    rows = np.concatenate([*local, local_normal, flag, np.zeros((*mask.shape, 1))], axis=2)
+    return np.where(mask[..., None], rows, OFF)
 
 
 def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -59,9 +59,9 @@ class Normals:
     """
 
     def __init__(self, first: int, touches: Sequence, moved: np.ndarray):
-        at = np.cumsum([first, *(len(t.multipliers) for t in touches)])
+        offsets = np.cumsum([first, *(len(t.multipliers) for t in touches)])
         cones: list[Cone] = [t.cone for t in touches]
-        self._rows = np.array([a for a, cone in zip(at, cones, strict=False) if cone.gap], int)
+        self._rows = np.array([a for a, cone in zip(offsets, cones, strict=False) if cone.gap], int)
         self._moved = moved
 
     def unrounded(
@@ -72,9 +72,11 @@ class Normals:
         step, V the velocities and `dt` (N, 1) the step lengths.
         """
         step = dt * V[:, self._moved]
-        lost = (step - ((q + step) - q)) / dt
+        rounding = (step - ((q + step) - q)) / dt
         corrected = R.copy()
-        corrected[:, self._rows] += np.einsum("nij,nj->ni", slopes[:, self._rows][:, :, self._moved], lost)
+        corrected[:, self._rows] += np.einsum(
+            "nij,nj->ni", slopes[:, self._rows][:, :, self._moved], rounding
+        )
         return corrected
 
     def sharp(self, slopes: np.ndarray, unknowns: np.ndarray, kappa: float) -> np.ndarray:
@@ -84,8 +86,10 @@ class Normals:
         barrier parameter.
         """
         exact, gamma = slopes.copy(), unknowns[:, self._rows]
-        known = exact[:, self._rows, self._rows]
-        exact[:, self._rows, self._rows] = np.where(gamma > 0, kappa / np.where(gamma > 0, gamma, 1), known)
+        diagonal = exact[:, self._rows, self._rows]
+        exact[:, self._rows, self._rows] = np.where(
+            gamma > 0, kappa / np.where(gamma > 0, gamma, 1), diagonal
+        )
         return exact
 
 

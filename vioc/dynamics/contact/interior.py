@@ -236,8 +236,8 @@ class InteriorPoint:
         """Return a copy of the solver that also accepts solutions whose contact impulses add energy.
         The caller must decide whether such a solution is valid.
         """
-        own = self.step, self._scales, self._natural, self._mass, self._floor, self.tolerance, self._polish
-        return InteriorPoint(*own, judges=False)
+        args = self.step, self._scales, self._natural, self._mass, self._floor, self.tolerance, self._polish
+        return InteriorPoint(*args, judges=False)
 
     def solve(self, x, u, t: float, dt: float, theta, guess: np.ndarray | None = None) -> Step:
         """Solve one step from state x under input u; theta are the parameters of the map.
@@ -273,10 +273,10 @@ class InteriorPoint:
         The contact impulses are estimated from the gaps at the start of the step.
         """
         E, nothing = problem.end, np.zeros(problem.end.variables.parts[-1])
-        lam, still = np.zeros(E.rows), np.zeros(len(problem.guess))
+        lam, zeros = np.zeros(E.rows), np.zeros(len(problem.guess))
         least = self._floor / (self._mass * self._natural.speed(problem.dt))
         goal = np.array([self._floor, 1.0])
-        y = E.begin(still, lam, nothing, *problem.given, np.array([least]), goal)[0][:, 0]
+        y = E.begin(zeros, lam, nothing, *problem.given, np.array([least]), goal)[0][:, 0]
         return EndSolution(problem.guess, lam, y, np.zeros(0), np.inf, 0)
 
     def _true(self, problem: EndProblem, solution: EndSolution) -> EndSolution:
@@ -297,7 +297,7 @@ class InteriorPoint:
         impulses agree with the previous ones, the original problem is solved from this solution.
         """
         gamma = problem.end.variables.before[:, 0]
-        bound, last, stride, count = solution.y[gamma], np.inf, 1.0, 0
+        bound, last_change, stride, count = solution.y[gamma], np.inf, 1.0, 0
         for _ in range(ROUNDS):
             solution = self._try(problem, None, 1, bound)
             count += solution.iterations
@@ -307,9 +307,9 @@ class InteriorPoint:
             if change <= SAME * _largest(solution.y[gamma]):
                 break
             stride = (
-                2 * stride if 0.8 * last < change < 1.25 * last else 1.0
+                2 * stride if 0.8 * last_change < change < 1.25 * last_change else 1.0
             )  # convergence is slow near a fold
-            last = change
+            last_change = change
             bound = np.maximum(bound + stride * (solution.y[gamma] - bound), CLIP * solution.y[gamma])
         solution = self._try(problem, solution, 1, resume=True)
         return solution._replace(iterations=count + solution.iterations)
@@ -357,14 +357,16 @@ class InteriorPoint:
         if bound is not None:
             point[2][end.variables.before[:, 1]] = bound
         mass, weights, warm = self._mass, end.variables.centers, seed is not None and not resume
-        left, products = end.left_of(*point)
-        off = _largest(products - floor * weights)
-        length, count, stuck, polished = 0.0, 0, 0, False
+        residual, products = end.left_of(*point)
+        deviation = _largest(products - floor * weights)
+        length, count, short_steps, polished = 0.0, 0, 0, False
         unit = mass * (TYPICAL * self._natural.speed(problem.dt)) ** 2
         while count < ITERATIONS:
-            solved = left * problem.dt <= self.tolerance * problem.extent and off <= CENTERED * floor
+            solved = (
+                residual * problem.dt <= self.tolerance * problem.extent and deviation <= CENTERED * floor
+            )
             if solved and count:  # one more step improves a first guess that is within the tolerance
-                if polished or not self._polish or off <= POLISHED * floor:
+                if polished or not self._polish or deviation <= POLISHED * floor:
                     break
                 polished = True
             mean = products @ weights / weights.sum()
@@ -372,15 +374,19 @@ class InteriorPoint:
             if length >= NEAR:
                 kappa = min(kappa, unit * (mean / unit) ** 1.5)
             count += 1
-            clip = start > 0 and JUMP <= stuck < LAND
-            point, left, products, length, short = end.step(
-                point, max(floor, kappa), left, _largest(products - max(floor, kappa) * weights), clip
+            clip = start > 0 and JUMP <= short_steps < LAND
+            point, residual, products, length, short = end.step(
+                point, max(floor, kappa), residual, _largest(products - max(floor, kappa) * weights), clip
             )
-            off = _largest(products - floor * weights)
-            stuck = stuck + 1 if short else 0
-            if not np.isfinite(left) or stuck >= (STUCK if warm else JAMMED) or (warm and count >= PATIENCE):
+            deviation = _largest(products - floor * weights)
+            short_steps = short_steps + 1 if short else 0
+            if (
+                not np.isfinite(residual)
+                or short_steps >= (STUCK if warm else JAMMED)
+                or (warm and count >= PATIENCE)
+            ):
                 break
-        error = left * problem.dt / problem.extent if off <= CENTERED * floor else np.inf
+        error = residual * problem.dt / problem.extent if deviation <= CENTERED * floor else np.inf
         V, lam, y = point
         impulses = problem.end.multipliers(V, lam, y, *problem.given)[0][:, 0]
         return EndSolution(V, lam, y, impulses, error, count)
@@ -474,13 +480,13 @@ class _EndIteration:
         return V, lam, y
 
     def step(
-        self, point: tuple[np.ndarray, ...], kappa: float, left: float, off: float, clip: bool
+        self, point: tuple[np.ndarray, ...], kappa: float, residual: float, deviation: float, clip: bool
     ) -> tuple[tuple[np.ndarray, ...], float, np.ndarray, float, bool]:
         """Take one Newton step towards complementarity products equal to kappa.
         The argument kappa is the barrier parameter.
 
         If `clip` is True, a full step is taken, and every variable is clipped to its own cone. Otherwise the
-        step is halved until the residual `left`, or the distance `off` of the products from kappa, decreases.
+        step is halved until the `residual`, or the `deviation` of the products from kappa, decreases.
         The results are the next iterate, its residual, its products, the step length that the cones allow,
         and whether the step was short.
         """
@@ -493,16 +499,20 @@ class _EndIteration:
             point = V + factor * dV, lam + factor * dlam, y + factor * dy
             if clip:
                 point = V + dV, lam + dlam, self.variables.clipped(y, dy)
-            now, products = self.left_of(*point)
-            if clip and not np.isfinite(now):  # after half a turn or more: shorten the step instead
+            new_residual, products = self.left_of(*point)
+            if clip and not np.isfinite(new_residual):  # after half a turn or more: shorten the step instead
                 clip = False
                 continue
             least = 1 - 1e-4 * factor
             centers = _largest(products - kappa * self.variables.centers)
-            if clip or now <= least * left or (np.isfinite(now) and centers <= least * off):
+            if (
+                clip
+                or new_residual <= least * residual
+                or (np.isfinite(new_residual) and centers <= least * deviation)
+            ):
                 break
             factor /= 2
-        return point, now, products, length, factor < SHORT or clip
+        return point, new_residual, products, length, factor < SHORT or clip
 
 
 class InteriorProgram(StepByStep):

@@ -44,13 +44,13 @@ class Look:
         see: Callable[[np.ndarray], MeetingPlaces],
         sizes: np.ndarray,
         x: np.ndarray,
-        found: MeetingPlaces | None = None,
+        points: MeetingPlaces | None = None,
     ):
         self._see, self._sizes = see, sizes
-        found = self.end = see(x) if found is None else found
-        self._depth = np.maximum(-found.gaps, 0.0)
-        self.rows, self.counts = found.rows, found.counts
-        self._again = np.zeros(len(found.counts), bool)
+        points = self.end = see(x) if points is None else points
+        self._depth = np.maximum(-points.gaps, 0.0)
+        self.rows, self.counts = points.rows, points.counts
+        self._again = np.zeros(len(points.counts), bool)
         self._let(np.arange(len(self.counts)))
 
     def _let(self, some: np.ndarray) -> None:
@@ -58,8 +58,8 @@ class Look:
         A correction of the overlap within one step would throw the bodies apart. The indices `some` select
         the pairs.
         """
-        there = self.rows[some, :, 9] != 0
-        self.rows[some, :, 10] = np.where(there, KEPT * self._depth[some, None], self.rows[some, :, 10])
+        present = self.rows[some, :, 9] != 0
+        self.rows[some, :, 10] = np.where(present, KEPT * self._depth[some, None], self.rows[some, :, 10])
 
     def deeper(self, x: np.ndarray) -> bool:
         """Return whether bodies overlap in the state x at the end of a step.
@@ -84,10 +84,10 @@ class Look:
         rows, count = self.end.of(i)
         size = self._sizes[i]
         for old in self.rows[i, : self.counts[i]]:
-            off = np.abs(rows[:count, :9] - old[:9])
-            off[:, :6] /= size
-            known = (off.max(axis=1) < SAME) & (rows[:count, 9] == old[9])
-            if count < PLACES and not known.any():
+            change = np.abs(rows[:count, :9] - old[:9])
+            change[:, :6] /= size
+            same = (change.max(axis=1) < SAME) & (rows[:count, 9] == old[9])
+            if count < PLACES and not same.any():
                 rows[count], count = old, count + 1
         return rows, count
 

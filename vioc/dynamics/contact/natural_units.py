@@ -49,9 +49,9 @@ def units_of_touches(system: System, touches: Sequence[AnyTouch], length: float)
     The residuals are speeds, those of all contact equations except complementarity. Their unit of length is
     1 rad for limits of angles, else the natural length `length`, m.
     """
-    found: list[float] = []
+    units: list[float] = []
     for touch in touches:
         y, w = ca.SX.sym("y", touch.cone.size), ca.SX.sym("w", touch.rows)
         unit = 1.0 if unit_of(system, "gap", touch.name, system.angles) == "rad" else length
-        found += [unit] * touch.cone.mismatch(y, w, ca.SX(1), ca.SX(1)).numel()
-    return np.array(found)
+        units += [unit] * touch.cone.mismatch(y, w, ca.SX(1), ca.SX(1)).numel()
+    return np.array(units)

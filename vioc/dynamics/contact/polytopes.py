@@ -69,23 +69,23 @@ class Polytope:
         pairs = {tuple(sorted(e)) for loop in loops for e in zip(loop, loop[1:] + loop[:1], strict=True)}
         self.edges = np.array(sorted(pairs))
         directions: list[np.ndarray] = []
-        along = []
+        edge_directions = []
         for i, j in self.edges:
             d = self.corners[j] - self.corners[i]
             d /= np.linalg.norm(d)
-            known = [k for k, e in enumerate(directions) if 1 - abs(d @ e) < FLAT**2]
-            if not known:
+            matches = [k for k, e in enumerate(directions) if 1 - abs(d @ e) < FLAT**2]
+            if not matches:
                 directions.append(d)
-            along.append(known[0] if known else len(directions) - 1)
-        self.directions, self.along = np.array(directions), np.array(along)
+            edge_directions.append(matches[0] if matches else len(directions) - 1)
+        self.directions, self.along = np.array(directions), np.array(edge_directions)
         self.center = (self.corners.min(axis=0) + self.corners.max(axis=0)) / 2
         self.radius = float(np.linalg.norm(self.corners - self.center, axis=1).max())
 
-    def _around(self, n: np.ndarray, own: list[int]) -> list[int]:
-        points = self.corners[own] - self.corners[own].mean(axis=0)
+    def _around(self, n: np.ndarray, indices: list[int]) -> list[int]:
+        points = self.corners[indices] - self.corners[indices].mean(axis=0)
         x = points[0] / np.linalg.norm(points[0])
         angle = np.arctan2(points @ np.cross(n, x), points @ x)
-        return [own[i] for i in np.argsort(angle)]
+        return [indices[i] for i in np.argsort(angle)]
 
     @property
     def topology(self) -> tuple:
@@ -116,12 +116,12 @@ def placed(poses: list[tuple[Vector, Matrix]], data: list[Any]) -> tuple[Any, Ve
     that define the contact point in the axes of the bodies. The flag is 0 if `data` defines no contact point,
     and 1 otherwise.
     """
-    local, n, side, off = (tuple(data[:3]), tuple(data[3:6])), tuple(data[6:9]), data[9], data[10]
+    local, n, side, offset = (tuple(data[:3]), tuple(data[3:6])), tuple(data[6:9]), data[9], data[10]
     points = [vec.add(x, vec.apply(R, p)) for (x, R), p in zip(poses, local, strict=True)]
     shares = ca.fmax(side, 0.0), ca.fmax(-side, 0.0)  # one of the two bodies carries the normal
     n = vec.add(*(vec.scale(s, vec.apply(R, n)) for s, (_, R) in zip(shares, poses, strict=True)))
-    apart = vec.dot(n, vec.sub(points[1], points[0]))
-    near = vec.add(points[0], vec.scale(apart / 2, n)), vec.sub(points[1], vec.scale(apart / 2, n))
+    distance = vec.dot(n, vec.sub(points[1], points[0]))
+    nearest = vec.add(points[0], vec.scale(distance / 2, n)), vec.sub(points[1], vec.scale(distance / 2, n))
     # halfway between the surfaces, on the normal through the point of the body without it
-    middle = vec.add(vec.scale(shares[1], near[0]), vec.scale(shares[0], near[1]))
-    return apart + off, n, middle, side * side
+    middle = vec.add(vec.scale(shares[1], nearest[0]), vec.scale(shares[0], nearest[1]))
+    return distance + offset, n, middle, side * side

@@ -41,9 +41,9 @@ class Rollouts(Program):
         return self.steps(X, U, np.ravel(t), np.ravel(h), np.ravel(theta))
 
     def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
-        *given, t, h, theta = rows
+        *inputs, t, h, theta = rows
         t, h = (np.broadcast_to(np.ravel(a), (count,)) for a in (t, h))
-        U, *tracked = (np.broadcast_to(a, (count, a.shape[-1])) for a in given)
+        U, *tracked = (np.broadcast_to(a, (count, a.shape[-1])) for a in inputs)
         outputs, error = self.rollout(carry, U, tracked, t, h, np.ravel(theta), tolerance)
         return outputs if tracked else outputs[:3], len(outputs[0]), error
 
@@ -67,13 +67,13 @@ class StepByStep(Rollouts):
             return u
         return u - tracked[1][k].reshape(self._f.ndx, self._f.nu).T @ self._f.difference(tracked[0][k], x)
 
-    def rows(self, found: Sequence[tuple]) -> list[np.ndarray]:
+    def rows(self, steps: Sequence[tuple]) -> list[np.ndarray]:
         """Return the states, multipliers, errors and inputs of several steps, each stacked in one array.
-        The sequence `found` has one tuple (state, multipliers, error, input) for each step.
+        The sequence `steps` has one tuple (state, multipliers, error, input) for each step.
         """
         sizes = self._f.nx, len(self._f.multiplier_names), 1, self._f.nu
-        columns = zip(*found, strict=True) if found else [()] * 4
-        return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)]
+        columns = zip(*steps, strict=True) if steps else [()] * 4
+        return [np.reshape(a, (len(steps), n)) for a, n in zip(columns, sizes, strict=True)]
 
     def steps(self, X, U, t, h, theta):
         f, n = self._f, len(U)

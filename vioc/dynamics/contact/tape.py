@@ -128,10 +128,10 @@ class Tape(ABC):
             self._kernels[id(function)] = len(self.functions)
             self.functions.append(function)
         assert all(a.nnz() == function.nnz_in(i) for i, a in enumerate(args)), function
-        made = [self._new(function.sparsity_out(i)) for i in range(function.n_out())]
-        self._code += [CALL, self._kernels[id(function)], len(args), len(made)]
-        self._code += [b if b.nnz() else -1 for b in (*args, *made)]
-        return made
+        blocks = [self._new(function.sparsity_out(i)) for i in range(function.n_out())]
+        self._code += [CALL, self._kernels[id(function)], len(args), len(blocks)]
+        self._code += [b if b.nnz() else -1 for b in (*args, *blocks)]
+        return blocks
 
     def sum(self, terms: Terms) -> TapeBlock:
         terms = [(b, sign) for b, sign in terms if b.nnz()] or terms[:1]
@@ -161,8 +161,8 @@ class Tape(ABC):
         key = tuple(source.compress()), tuple(target.compress())
         if key not in self._scatters:
             self._scatters[key], rows = len(self.index), target.size1()
-            where = {c * rows + r: k for k, (r, c) in enumerate(zip(*target.get_triplet(), strict=True))}
-            self.index += [where[c * rows + r] for r, c in zip(*source.get_triplet(), strict=True)]
+            positions = {c * rows + r: k for k, (r, c) in enumerate(zip(*target.get_triplet(), strict=True))}
+            self.index += [positions[c * rows + r] for r, c in zip(*source.get_triplet(), strict=True)]
         return self._scatters[key]
 
     def stack(self, columns: Sequence[TapeBlock]) -> TapeBlock:

@@ -161,10 +161,10 @@ class Component:
         _COMPONENTS[keyword] = cls
 
     def __new__(cls, *args: Any, **named: Any) -> Any:
-        taken = inspect.signature(cls.__init__).parameters if named else {}
+        parameters = inspect.signature(cls.__init__).parameters if named else {}
         for name in named:
-            if name not in taken and not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
-                likely = near_misses(_MEANT.get(name, name), [*taken][1:])
+            if name not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+                likely = near_misses(_MEANT.get(name, name), [*parameters][1:])
                 raise TypeError(f"{cls.__name__}: unknown argument {name!r}; {likely}")
         return super().__new__(cls)
 
@@ -186,10 +186,10 @@ class Component:
 
         Trailing numbers that have their defaults are not among them.
         """
-        given = list(self.arguments())
-        while given and given[-1].metadata.get("kind") == "number" and self._default(given[-1]):
-            given.pop()
-        return given
+        fields = list(self.arguments())
+        while fields and fields[-1].metadata.get("kind") == "number" and self._default(fields[-1]):
+            fields.pop()
+        return fields
 
     def _default(self, f: dataclasses.Field) -> bool:
         return bool(getattr(self, f.name) == f.default)
@@ -228,9 +228,9 @@ class Component:
 
     def __str__(self) -> str:
         """Return the constructor call of this component, without default values."""
-        given = [(f, getattr(self, f.name)) for f in dataclasses.fields(self)]
-        given.sort(key=lambda pair: pair[0].name == "name")
-        parts = [f"{f.name}={shown(value)}" for f, value in given if value != f.default]
+        fields = [(f, getattr(self, f.name)) for f in dataclasses.fields(self)]
+        fields.sort(key=lambda pair: pair[0].name == "name")
+        parts = [f"{f.name}={shown(value)}" for f, value in fields if value != f.default]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def check(self, system: Any) -> None:

@@ -18,11 +18,11 @@ from vioc.errors import ModelError
 Tree = list[tuple[Frame, int]]
 
 
-def attached(tree: Sequence[tuple[Frame, int]], at: int, more: Iterable[tuple[Frame, int]]) -> Tree:
-    """Return a tree with another tree attached to its node `at`."""
+def attached(tree: Sequence[tuple[Frame, int]], node: int, more: Iterable[tuple[Frame, int]]) -> Tree:
+    """Return a tree with another tree attached to its `node`."""
     nodes = list(tree)
     begin = len(nodes)
-    return nodes + [(frame, at if parent < 0 else begin + parent) for frame, parent in more]
+    return nodes + [(frame, node if parent < 0 else begin + parent) for frame, parent in more]
 
 
 def locked(tree: Sequence[tuple[Frame, int]], values: Mapping[str, float]) -> Tree:
@@ -59,46 +59,46 @@ def _held(transform: Transform, q: float) -> Transform:
     return Transform("SE3", Pose(tuple(p.tolist()), tuple(R.ravel().tolist())))
 
 
-def without(tree: Sequence[tuple[Frame, int]], gone: set[int]) -> tuple[Tree, set[str], set[str]]:
+def without(tree: Sequence[tuple[Frame, int]], removed: set[int]) -> tuple[Tree, set[str], set[str]]:
     """Remove frames and all their descendants from a tree.
     Return the new tree, the names of the removed variables and the names of the removed frames.
 
     Frames without name and mass whose children are all removed are removed, too.
     """
-    if -1 in gone:
+    if -1 in removed:
         raise ModelError("without: the world cannot be taken away")
-    gone = set(gone)
-    below: dict[int, set[int]] = {}
+    removed = set(removed)
+    children_of: dict[int, set[int]] = {}
     for i, (_, parent) in enumerate(tree):
-        below.setdefault(parent, set()).add(i)
-        if parent in gone:
-            gone.add(i)
+        children_of.setdefault(parent, set()).add(i)
+        if parent in removed:
+            removed.add(i)
     for i in reversed(range(len(tree))):
-        frame, children = tree[i][0], below.get(i, set())
-        if children and children <= gone and frame.name is None and frame.mass is None:
-            gone.add(i)
-    kept = [i for i in range(len(tree)) if i not in gone]
-    place = {-1: -1, **{i: n for n, i in enumerate(kept)}}
-    lost = [tree[i][0] for i in gone]
-    variables = {f.transform.variable.name for f in lost if f.transform.variable is not None}
-    names = {f.name for f in lost if f.name is not None}
-    return [(tree[i][0], place[tree[i][1]]) for i in kept], variables, names
+        frame, children = tree[i][0], children_of.get(i, set())
+        if children and children <= removed and frame.name is None and frame.mass is None:
+            removed.add(i)
+    remaining = [i for i in range(len(tree)) if i not in removed]
+    place = {-1: -1, **{i: n for n, i in enumerate(remaining)}}
+    frames = [tree[i][0] for i in removed]
+    variables = {f.transform.variable.name for f in frames if f.transform.variable is not None}
+    names = {f.name for f in frames if f.name is not None}
+    return [(tree[i][0], place[tree[i][1]]) for i in remaining], variables, names
 
 
-def untouched(components: Iterable[Component], gone: set[str], what: str) -> list[Component]:
+def untouched(components: Iterable[Component], removed: set[str], what: str) -> list[Component]:
     """Return those components that act on no removed frame or variable.
 
     ModelError if a component joins a removed one with one that remains.
     """
-    kept = []
+    remaining = []
     for component in components:
         touched = {*component.variable_names(), *component.frame_names()} - {"world"}
-        if not touched & gone:
-            kept.append(component)
-        elif not touched <= gone:
-            first, rest = sorted(touched & gone)[0], sorted(touched - gone)[0]
+        if not touched & removed:
+            remaining.append(component)
+        elif not touched <= removed:
+            first, rest = sorted(touched & removed)[0], sorted(touched - removed)[0]
             raise ModelError(
                 f"{what}: {component.label()} joins {first!r}, which is removed, with {rest!r}, which "
                 "remains; name both, or remove the component from the system first"
             )
-    return kept
+    return remaining

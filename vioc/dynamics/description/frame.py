@@ -98,8 +98,8 @@ class Transform:
             if not isinstance(self.value, Twist):
                 raise ModelError(f"TWIST takes a twist with its variable, got {self.value!r}")
         elif self.kind not in PRIMITIVES:
-            known = ", ".join(PRIMITIVES)
-            raise ModelError(f"unknown transform {self.kind!r}; known are {known}, SE3, TWIST")
+            names = ", ".join(PRIMITIVES)
+            raise ModelError(f"unknown transform {self.kind!r}; known are {names}, SE3, TWIST")
         elif not isinstance(self.value, Variable):
             object.__setattr__(self, "value", as_number(self.value, self.kind))
 
@@ -173,9 +173,9 @@ class Frame:
         return replace(self, children=self.children + _frames(items))
 
     def __call__(self, *children: object) -> Frame:
-        made = f"{self.transform.kind.lower()}(...)"
+        call = f"{self.transform.kind.lower()}(...)"
         raise ModelError(
-            f"{self.label()}: a frame takes its children in square brackets, {made}[child], not in round ones"
+            f"{self.label()}: a frame takes its children in square brackets, {call}[child], not in round ones"
         )
 
     def __iter__(self):
@@ -184,8 +184,12 @@ class Frame:
     def label(self) -> str:
         """Return the text by which messages call this frame: its name, or else its transform."""
         value = self.transform.value
-        shown = "..." if isinstance(value, (Pose, Twist)) else repr(value)
-        return repr(self.name) if self.name is not None else f"unnamed frame ({self.transform.kind} {shown})"
+        value_text = "..." if isinstance(value, (Pose, Twist)) else repr(value)
+        return (
+            repr(self.name)
+            if self.name is not None
+            else f"unnamed frame ({self.transform.kind} {value_text})"
+        )
 
     def __repr__(self) -> str:
         text: list[str] = []
@@ -207,12 +211,12 @@ def nest(flat: Sequence[tuple[Frame, int]]) -> list[Frame]:
 
     Parents come first, depth first; the index of the world is -1.
     """
-    below: list[list[Frame]] = [
+    children_of: list[list[Frame]] = [
         [] for _ in range(len(flat) + 1)
     ]  # the last list has the children of the world
-    for (frame, parent), children in zip(reversed(flat), reversed(below[:-1]), strict=True):
-        below[parent].append(frame[tuple(reversed(children))])
-    return below[-1][::-1]
+    for (frame, parent), children in zip(reversed(flat), reversed(children_of[:-1]), strict=True):
+        children_of[parent].append(frame[tuple(reversed(children))])
+    return children_of[-1][::-1]
 
 
 def _call(frame: Frame) -> str:

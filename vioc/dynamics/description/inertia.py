@@ -178,11 +178,11 @@ class Mass:
 
         They are (...), (..., 3, 3) and (..., 3) for parameters (...).
         """
-        mass, *rest = np.broadcast_arrays(*(_value(v, parameters) for v in self.numbers()))
+        mass, *entries = np.broadcast_arrays(*(_value(v, parameters) for v in self.numbers()))
         inertia = np.empty((*mass.shape, 3, 3))
-        for (i, j), value in zip(ENTRIES, rest[:6], strict=True):
+        for (i, j), value in zip(ENTRIES, entries[:6], strict=True):
             inertia[..., i, j] = inertia[..., j, i] = value
-        return mass, inertia, np.stack(rest[6:], axis=-1)
+        return mass, inertia, np.stack(entries[6:], axis=-1)
 
     def matrix(self) -> np.ndarray:
         """Return the inertia matrix (3, 3) about the centre of mass, at default parameter values."""
@@ -229,9 +229,9 @@ def _lengths(values: object, count: int, what: str) -> list[float]:
     """
     lengths = [float(v) for v in as_numbers(values, count, what)]
     if min(lengths) <= 0:
-        shown = lengths[0] if count == 1 else lengths
+        text = lengths[0] if count == 1 else lengths
         raise ModelError(
-            f"{what}: expected {'a number' if count == 1 else f'{count} numbers'} > 0 (m), got {shown}"
+            f"{what}: expected {'a number' if count == 1 else f'{count} numbers'} > 0 (m), got {text}"
         )
     return lengths
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import near_misses
+from vioc.checks import as_value, check_array, near_misses
 from vioc.dynamics.description import edits
 from vioc.dynamics.description.component import Component, Constraint, Force, Inequality, Kinetic, Potential
 from vioc.dynamics.description.frame import Frame, Pose, nest
@@ -187,8 +188,8 @@ class System:
         """
         for name in values:
             self.variable_index(name)
-        kept = edits.untouched(self.components, set(values), f"{self.name}: locked")
-        return _rebuild(edits.locked(_flat(self), values), kept, self.name)
+        components = edits.untouched(self.components, set(values), f"{self.name}: locked")
+        return _rebuild(edits.locked(_flat(self), values), components, self.name)
 
     def without(self, *frames: str) -> System:
         """Return a copy of the system without the given frames and their descendants.
@@ -201,9 +202,9 @@ class System:
         ModelError
             For unknown frames; a component that joins a removed frame with one that remains; an empty system.
         """
-        nodes, *gone = edits.without(_flat(self), {self.frame_index(name) for name in frames})
-        kept = edits.untouched(self.components, set().union(*gone), f"{self.name}: without")
-        return _rebuild(nodes, kept, self.name)
+        nodes, *removed = edits.without(_flat(self), {self.frame_index(name) for name in frames})
+        components = edits.untouched(self.components, set().union(*removed), f"{self.name}: without")
+        return _rebuild(nodes, components, self.name)
 
     @cached_property
     def negative(self) -> dict[int, str]:
@@ -220,6 +221,22 @@ class System:
                 messages[i] = fault[1]
         return messages
 
+    def parameter_values(self, given: Mapping[str, float]) -> dict[str, float]:
+        """Return the values of all parameters: those `given`, and else the declared ones.
+
+        Raises
+        ------
+        ModelError
+            For unknown names, and for values that a body or a component does not accept.
+        """
+        if unknown := sorted(set(given) - set(self.parameters)):
+            raise ModelError(f"unknown parameters {unknown}; known are {list(self.parameters)}")
+        values = {**self.parameters, **{n: as_value(v, f"parameter {n!r}") for n, v in given.items()}}
+        check_array(list(values.values()), (len(values),), "parameters", list(values))
+        self.check_bodies(values, given)
+        self.check_components(values, given)
+        return values
+
     def check_bodies(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
         """Raise `ModelError` if parameter values make a mass or inertia physically impossible.
 
@@ -235,27 +252,41 @@ class System:
             if fault := body.fault(values):
                 i, reason = fault
                 names = {v.name for v in body.numbers() if isinstance(v, Parameter)} & set(changed)
-                at = {n: np.ravel(v)[i % np.size(v)] for n, v in values.items() if n in names}
-                given = ", ".join(f"{name} = {value:g}" for name, value in at.items())
+                sample_values = {n: np.ravel(v)[i % np.size(v)] for n, v in values.items() if n in names}
+                text = ", ".join(f"{name} = {value:g}" for name, value in sample_values.items())
                 sample = f" (sample {i})" if any(np.ndim(values[name]) for name in names) else ""
-                raise ModelError(f"{self.name}: {where}, with {given}{sample}: {reason}")
+                raise ModelError(f"{self.name}: {where}, with {text}{sample}: {reason}")
 
     def check_components(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
         """Raise `ModelError` if a component does not accept the given parameter values.
 
         Arguments are those of `check_bodies`.
         """
-        held = {id(c): c for name in changed for c in self._holders.get(name, ())}
-        for component in held.values():
+        components = {id(c): c for name in changed for c in self._holders.get(name, ())}
+        for component in components.values():
             names = sorted({v.name for v in component.numbers() if isinstance(v, Parameter)} & set(changed))
             samples = np.stack(np.broadcast_arrays(*(np.ravel(values[n]) for n in names)), axis=1)
             for sample in np.unique(samples, axis=0).tolist():
-                given = dict(zip(names, sample, strict=True))
-                if reason := component.fault_of(given):
-                    at = ", ".join(f"{name} = {value:g}" for name, value in given.items())
+                sample_values = dict(zip(names, sample, strict=True))
+                if reason := component.fault_of(sample_values):
+                    text = ", ".join(f"{name} = {value:g}" for name, value in sample_values.items())
                     i = int(np.argmax((samples == sample).all(axis=1)))
                     where = f" (sample {i})" if any(np.ndim(values[n]) for n in names) else ""
-                    raise ModelError(f"{self.name}: with {at}{where}: {reason}")
+                    raise ModelError(f"{self.name}: with {text}{where}: {reason}")
+
+    def check_masses(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
+        """Raise `ModelError` if no mass moves with a variable, because parameters are zero.
+
+        Arguments are those of `check_bodies`.
+        """
+        numbers = {n: np.ravel(values[n]) for n in changed if n in self._bodies}
+        for i in range(max(map(len, numbers.values()), default=0)):
+            sample = {n: float(v[i % len(v)]) for n, v in numbers.items()}
+            if 0.0 in sample.values():
+                # imported by name, since mass matrices are above descriptions
+                masses = importlib.import_module("vioc.dynamics.masses")
+                others = {n: float(np.ravel(v)[i % np.size(v)]) for n, v in values.items()}
+                masses.check_mass_matrix(self, {**others, **sample})
 
     # -- validation -----------------------------------------------------------------------------
 
@@ -355,11 +386,11 @@ class System:
         return tuple(names)
 
     def _check_component_names(self) -> None:
-        seen: set[str] = set()
+        names: set[str] = set()
         for component in self.components:
-            if component.name is not None and component.name in seen:
+            if component.name is not None and component.name in names:
                 raise ModelError(f"{self.name}: two components are named {component.name!r}")
-            seen.add(component.name or "")
+            names.add(component.name or "")
 
     def _check_references(self, component: Component) -> None:
         frames = component.frame_names()

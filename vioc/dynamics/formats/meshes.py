@@ -19,9 +19,9 @@ def mesh_folders(meshes: Any, above: Iterable[Path] = ()) -> list[Path]:
     They are the user's folders `meshes`, the folders `above` that contain the model file, and those in the
     environment variable ``ROS_PACKAGE_PATH``.
     """
-    given = [meshes] if isinstance(meshes, (str, os.PathLike)) else meshes or []
-    known = os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep)
-    return [*(Path(m) for m in given), *above, *(Path(p) for p in known if p)]
+    own_folders = [meshes] if isinstance(meshes, (str, os.PathLike)) else meshes or []
+    ros_folders = os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep)
+    return [*(Path(m) for m in own_folders), *above, *(Path(p) for p in ros_folders if p)]
 
 
 def mesh_file(name: str, folders: Iterable[Path]) -> Path:
@@ -68,17 +68,17 @@ def mesh_corners(file: Path, scale: Any, count: int) -> np.ndarray:
     points = np.asarray(mesh.vertices, float) * np.array(scale, float)
     try:
         points = points[ConvexHull(points).vertices]
-        kept = list(dict.fromkeys((points @ AXES.T).argmax(axis=0).tolist()))
-        while len(kept) < min(max(count, 4), len(points)):
+        corners = list(dict.fromkeys((points @ AXES.T).argmax(axis=0).tolist()))
+        while len(corners) < min(max(count, 4), len(points)):
             try:
-                planes = ConvexHull(points[kept]).equations
+                planes = ConvexHull(points[corners]).equations
                 outside = (points @ planes[:, :3].T + planes[:, 3]).max(axis=1)
             except QhullError:  # the corners chosen so far lie in a plane
-                center = points[kept].mean(axis=0)
-                _, _, axes = np.linalg.svd(points[kept] - center)
+                center = points[corners].mean(axis=0)
+                _, _, axes = np.linalg.svd(points[corners] - center)
                 outside = np.abs((points - center) @ axes[-1])
-            outside[kept] = -np.inf
-            kept.append(int(outside.argmax()))
+            outside[corners] = -np.inf
+            corners.append(int(outside.argmax()))
     except (QhullError, ValueError) as error:
         raise ModelError(f"{file}: a mesh without volume: {str(error).splitlines()[0]}") from None
-    return points[kept]
+    return points[corners]

@@ -42,9 +42,10 @@ from vioc.errors import ModelError, ReadError
 FILE = "file"
 FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
 ANGLES, KINDS = ("yaw", "pitch", "roll"), ("RZ", "RY", "RX")
-# Attributes that name files and folders, searched for without a parser of XML.
-_NAMED = re.compile(rb"""(file\w*|dir)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
-_ENTITY = re.compile(r"&(?:#(\d{1,7})|#x([0-9a-fA-F]{1,6})|(lt|gt|amp|quot|apos));")
+# Attributes that name files and folders, searched for without a parser of XML. Matches may overlap, since a
+# comment or another attribute may hold a text that looks like one.
+_NAMED = re.compile(rb"""(?=(file\w*|dir)\s*=\s*(?:"([^"]*)"|'([^']*)'))""")
+_ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&"}
 
 
 def read_mjcf(
@@ -119,44 +120,53 @@ def _stay_below(path: Path, folder: Any) -> None:
     allowed = [folder_of_file, path.resolve().parent] if folder is None else [Path(folder)]
     roots = [f.resolve() for f in allowed]
     names: dict[str, tuple[Path, int]] = {}
-    bases, waiting, seen = {folder_of_file}, [path], {path.resolve()}
+    bases, waiting, visited = {folder_of_file}, [path], {path.resolve()}
     while waiting:
         for file in waiting:
             text = file.read_bytes()
             bases.add(file.parent)
             for match in _NAMED.finditer(text):
                 kind, a, b = match.groups()
-                name = _unescaped(a or b or b"")
-                names.setdefault(name, (file, 1 + text.count(b"\n", 0, match.start())))
+                name, line = _unescaped(a or b or b""), 1 + text.count(b"\n", 0, match.start())
+                if "&#" in name:  # parsers differ in which numbers they read
+                    raise ReadError(
+                        f"names {visible(name)!r}: write a character itself, not by its number",
+                        *(line, 1, str(file)),
+                    )
+                names.setdefault(name, (file, line))
                 bases |= {base / name for base in (folder_of_file, file.parent) if kind == b"dir"}
         waiting = []
         for name, (file, line) in names.items():
             for other in {os.path.normpath(base / name) for base in bases}:
-                real = Path(other).resolve()
-                reachable = real not in seen and real.exists() and not real.is_dir()
-                below = real.is_file() and any(map(real.is_relative_to, roots))
+                real = _resolved(other)
+                reachable = real is not None and real not in visited and not real.is_dir()
+                inside = real is not None and real.is_file() and any(map(real.is_relative_to, roots))
                 # MuJoCo and the operating system reduce a//../b differently
-                if ("//" in name and ".." in name) or (reachable and not below):
+                if ("//" in name and ".." in name) or (reachable and not inside):
                     raise ReadError(
                         f"names {visible(name)!r}, which is not below the folder {str(roots[0])!r}: if you "
                         "trust the file, give folder=, below which it may open others",
                         *(line, 1, str(file)),
                     )
-                if reachable:
-                    seen.add(real)
+                if real is not None and reachable:
+                    visited.add(real)
                     waiting.append(Path(other))
+
+
+def _resolved(path: str) -> Path | None:
+    """Return a path without links; None if nothing exists there.
+    No file can have some of the names, such as very long ones.
+    """
+    try:
+        real = Path(path).resolve()
+        return real if real.exists() else None
+    except (OSError, ValueError):
+        return None
 
 
 def _unescaped(value: bytes) -> str:
     """Return the value of an XML attribute as a path, with XML entities replaced by their characters."""
-    known = dict(lt="<", gt=">", amp="&", quot='"', apos="'")
-
-    def plain(found: re.Match) -> str:
-        digits, hexadecimal, name = found.groups()
-        code = int(digits) if digits else int(hexadecimal or "0", 16)
-        return known.get(name) or (chr(code) if 0 < code < 0x110000 else "")
-
-    return _ENTITY.sub(plain, os.fsdecode(value)).replace("\\", "/")
+    return re.sub("&[a-z]+;", lambda m: _ENTITIES.get(m[0], m[0]), os.fsdecode(value)).replace("\\", "/")
 
 
 def _build(model: MjcfModel, inputs: Any, gravity: Any, source: str) -> Robot:
@@ -246,24 +256,24 @@ class _MjcfTree:
             if place != IDENTITY:
                 moves.append(Transform("SE3", place))
             moves.append(move("T" if kind == SLIDE else "R", axis, names[0]))
-        back = IDENTITY if anchor == IDENTITY else model.pose(-np.array(m.jnt_pos[j]))
+        inverse = IDENTITY if anchor == IDENTITY else model.pose(-np.array(m.jnt_pos[j]))
         endless = kind == HINGE and not m.jnt_limited[j]
         return self._done(
-            j, body, ("", "ball", "prismatic", "continuous" if endless else "revolute")[kind], back
+            j, body, ("", "ball", "prismatic", "continuous" if endless else "revolute")[kind], inverse
         )
 
-    def _done(self, j: int, body: int, kind: str, after: Pose) -> Pose:
+    def _done(self, j: int, body: int, kind: str, pose: Pose) -> Pose:
         m, model = self.m, self.model
-        dof, above = int(m.jnt_dofadr[j]), int(m.body_parentid[body])
+        dof, parent_id = int(m.jnt_dofadr[j]), int(m.body_parentid[body])
         limit = Limit()
         if len(model.variables[j]) == 1:
             low, high = m.jnt_range[j] if m.jnt_limited[j] else (-math.inf, math.inf)
             limit = Limit(float(low), float(high), math.inf, model.effort(j))
-        parent = model.bodies[above] if above else WORLD
+        parent = model.bodies[parent_id] if parent_id else WORLD
         name, variables = model.joints[j], model.variables[j]
         damping, friction = float(m.dof_damping[dof]), float(m.dof_frictionloss[dof])
         self.joints[name] = RobotJoint(kind, parent, model.bodies[body], variables, limit, damping, friction)
-        return after
+        return pose
 
     def _mass(self, body: int) -> Mass | None:
         m = self.m

@@ -68,10 +68,10 @@ class MjcfModel:
         return result
 
     @staticmethod
-    def _unused(name: str, used: set[str], ending: str = "_") -> str:
-        while name in used:
+    def _unused(name: str, names: set[str], ending: str = "_") -> str:
+        while name in names:
             name += ending
-        used.add(name)
+        names.add(name)
         return name
 
     def _joint_name(self, j: int) -> str:
@@ -276,8 +276,8 @@ class MjcfModel:
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) != 1:
             return None
-        at = int(m.tendon_adr[tendon])
-        return at if int(m.wrap_type[at]) == mj.mjtWrap.mjWRAP_JOINT else None
+        index = int(m.tendon_adr[tendon])
+        return index if int(m.wrap_type[index]) == mj.mjtWrap.mjWRAP_JOINT else None
 
     def tendon(self, a: int) -> tuple[list[str], list[float]] | None:
         """Return the variables and coefficients of the fixed tendon that an actuator drives.
@@ -286,13 +286,13 @@ class MjcfModel:
         m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
         if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) < 2:
             return None
-        at = range(int(m.tendon_adr[tendon]), int(m.tendon_adr[tendon]) + int(m.tendon_num[tendon]))
-        if any(int(m.wrap_type[i]) != mj.mjtWrap.mjWRAP_JOINT for i in at):
+        indices = range(int(m.tendon_adr[tendon]), int(m.tendon_adr[tendon]) + int(m.tendon_num[tendon]))
+        if any(int(m.wrap_type[i]) != mj.mjtWrap.mjWRAP_JOINT for i in indices):
             return None
-        names = [self.single(int(m.wrap_objid[i])) for i in at]
+        names = [self.single(int(m.wrap_objid[i])) for i in indices]
         if None in names or len(set(names)) < len(names):
             return None
-        return [str(n) for n in names], [float(m.wrap_prm[i]) for i in at]
+        return [str(n) for n in names], [float(m.wrap_prm[i]) for i in indices]
 
     @cached_property
     def _pushing(self) -> dict[int, list[tuple[int, float | None]]]:

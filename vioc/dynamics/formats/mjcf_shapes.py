@@ -53,11 +53,11 @@ def shapes(model: MjcfModel) -> tuple[tuple[RobotGeometry, ...], tuple[RobotGeom
     Geoms that collide and are not supported are reported.
     """
     m, G = model.compiled, model.mujoco.mjtGeom
-    seen, solid = [], []
+    visible, solid = [], []
     for g in range(m.ngeom):
         shape, where = _shape(model, g), f"geom {_geom(m, g)!r}"
         if shape is not None:
-            seen.append(shape)
+            visible.append(shape)
         if not m.geom_contype[g] and not m.geom_conaffinity[g]:
             continue
         if shape is None or not m.geom_bodyid[g] or (shape.kind == "mesh" and shape.file is None):
@@ -67,7 +67,7 @@ def shapes(model: MjcfModel) -> tuple[tuple[RobotGeometry, ...], tuple[RobotGeom
         for what in ("adhesion", "surfacevel"):
             if model.given(f"geom_{what}", g):
                 model.leave(what, where)
-    return tuple(seen), tuple(solid)
+    return tuple(visible), tuple(solid)
 
 
 def _shape(model: MjcfModel, g: int) -> RobotGeometry | None:
@@ -81,16 +81,16 @@ def _shape(model: MjcfModel, g: int) -> RobotGeometry | None:
     size = sizes.get(kind, (a, 2 * b))
     if kind == "mesh":
         i = int(m.geom_dataid[g])
-        drawn = _drawn(model, i)
-        if drawn is None:
+        pose_and_scale = _drawn(model, i)
+        if pose_and_scale is None:
             model.leave("refquat of a mesh with unequal scales", f"geom {_geom(m, g)!r}")
             return None
         place = model.times(place, _inverse(model, model.pose(m.mesh_pos[i], m.mesh_quat[i])))
-        place, size, file = model.times(place, drawn[0]), drawn[1], _mesh_file(model, i)
+        place, size, file = model.times(place, pose_and_scale[0]), pose_and_scale[1], _mesh_file(model, i)
     material = int(m.geom_matid[g])
     color = tuple(map(float, m.mat_rgba[material] if material >= 0 else m.geom_rgba[g]))
-    body, at, turn = model.bodies[int(m.geom_bodyid[g])], place.position, place.rotation
-    return RobotGeometry(body, kind, size, at, turn, file, color)  # type: ignore[arg-type]
+    body, position, turn = model.bodies[int(m.geom_bodyid[g])], place.position, place.rotation
+    return RobotGeometry(body, kind, size, position, turn, file, color)  # type: ignore[arg-type]
 
 
 def _drawn(model: MjcfModel, i: int) -> tuple[Pose, tuple[float, ...]] | None:
@@ -109,21 +109,21 @@ def _drawn(model: MjcfModel, i: int) -> tuple[Pose, tuple[float, ...]] | None:
     scale = T.diagonal()
     if np.abs(T - np.diag(scale)).max() > 1e-12 * np.abs(scale).max():
         return None
-    turned = Pose((0.0, 0.0, 0.0), tuple(R.T.ravel().tolist()))
+    rotation = Pose((0.0, 0.0, 0.0), tuple(R.T.ravel().tolist()))
     shift = Pose(tuple((-scale * p).tolist()), IDENTITY.rotation)
-    return model.times(turned, shift), tuple(scale.tolist())
+    return model.times(rotation, shift), tuple(scale.tolist())
 
 
 def _inverse(model: MjcfModel, place: Pose) -> Pose:
     R = np.reshape(place.rotation, (3, 3)).T
-    turned = Pose((0.0, 0.0, 0.0), tuple(R.ravel().tolist()))
-    return model.times(turned, Pose(tuple((-np.array(place.position)).tolist()), IDENTITY.rotation))
+    rotation = Pose((0.0, 0.0, 0.0), tuple(R.ravel().tolist()))
+    return model.times(rotation, Pose(tuple((-np.array(place.position)).tolist()), IDENTITY.rotation))
 
 
 def _mesh_file(model: MjcfModel, i: int) -> str | None:
     """Return the path of the file of mesh number i; None if the MJCF file itself defines the vertices."""
-    at = int(model.compiled.mesh_pathadr[i])
-    if at < 0:
+    offset = int(model.compiled.mesh_pathadr[i])
+    if offset < 0:
         return None
-    name = model.compiled.paths[at:].split(b"\x00")[0].decode()
+    name = model.compiled.paths[offset:].split(b"\x00")[0].decode()
     return str(model.folder / name)

@@ -52,7 +52,7 @@ def _relieved(model: MjcfModel, gravity: Any) -> list[Any]:
     ]
 
 
-def _coefficient(model: MjcfModel, field: str, at: Any, where: str) -> float:
+def _coefficient(model: MjcfModel, field: str, index: Any, where: str) -> float:
     """Return a stiffness or damping of a joint, tendon or actuator, or 0 if the model disables it.
 
     Polynomial coefficients are reported.
@@ -60,9 +60,9 @@ def _coefficient(model: MjcfModel, field: str, at: Any, where: str) -> float:
     what = field.split("_")[1]
     if model.disabled({"stiffness": "SPRING", "damping": "DAMPER"}[what]):
         return 0.0
-    if model.given(f"{field}poly", at):
+    if model.given(f"{field}poly", index):
         model.leave(f"polynomial {what}", where)
-    return float(np.max(getattr(model.compiled, field)[at])) if model.given(field, at) else 0.0
+    return float(np.max(getattr(model.compiled, field)[index])) if model.given(field, index) else 0.0
 
 
 def _joint_terms(model: MjcfModel) -> list[Any]:
@@ -173,9 +173,9 @@ def _tendons(model: MjcfModel) -> list[Any]:
     for t in range(m.ntendon):
         name = cleaned(m.tendon(t).name or f"tendon{t + 1}")
         where = f"tendon {name!r}"
-        at = slice(int(m.tendon_adr[t]), int(m.tendon_adr[t]) + int(m.tendon_num[t]))
-        straight = m.wrap_type[at].tolist() == [wrap.mjWRAP_SITE] * 2
-        first, second = (model.sites[i] for i in m.wrap_objid[at]) if straight else ("", "")
+        wraps = slice(int(m.tendon_adr[t]), int(m.tendon_adr[t]) + int(m.tendon_num[t]))
+        straight = m.wrap_type[wraps].tolist() == [wrap.mjWRAP_SITE] * 2
+        first, second = (model.sites[i] for i in m.wrap_objid[wraps]) if straight else ("", "")
         low, high = map(float, m.tendon_range[t])
         stiffness = _coefficient(model, "tendon_stiffness", t, where)
         damping = _coefficient(model, "tendon_damping", t, where)
@@ -200,7 +200,7 @@ def _tendons(model: MjcfModel) -> list[Any]:
         for what, field, counts in (
             ("frictionloss", "frictionloss", not model.disabled("FRICTIONLOSS")),
             ("armature", "armature", True),
-            ("actuatorfrcrange of a servo, or of several actuators", "actfrclimited", t in clamped),
+            ("actuatorfrcrange that no bound of one input expresses", "actfrclimited", t in clamped),
             ("springyield", "springyield", bool(stiffness)),
         ):
             if counts and model.given(f"tendon_{field}", t):
@@ -255,7 +255,7 @@ def _actuators(model: MjcfModel) -> tuple[list[Any], dict[str, tuple[float, floa
             model.leave("delay", where)
         controls[name] = low, high
     for j in model.clamped():
-        model.leave("actuatorfrcrange of a servo, or of several actuators", f"joint {model.joints[j]!r}")
+        model.leave("actuatorfrcrange that no bound of one input expresses", f"joint {model.joints[j]!r}")
     return components, controls
 
 

@@ -244,13 +244,13 @@ class Robot:
             A link with one sphere has the contact ``FRAME``; others have ``FRAME-1``, ``FRAME-2``, ..., one
             for each corner of their shapes.
         """
-        wanted = [s.frame for s in self.collisions] if frames is None else list(frames)
-        bare = sorted(set(wanted) - {s.frame for s in self.collisions})
+        names = [s.frame for s in self.collisions] if frames is None else list(frames)
+        bare = sorted(set(names) - {s.frame for s in self.collisions})
         if bare:
             raise ModelError(f"contacts: {bare[0]!r} has no collision geometry")
-        chosen = replace(self, collisions=tuple(s for s in self.collisions if s.frame in wanted))
+        selection = replace(self, collisions=tuple(s for s in self.collisions if s.frame in names))
         result: list[Contact | PairContact] = []
-        for frame, shapes in chosen.shapes(corners=corners, cylinders=cylinders, meshes=meshes).items():
+        for frame, shapes in selection.shapes(corners=corners, cylinders=cylinders, meshes=meshes).items():
             balls = [ball for shape in shapes for ball in shape.corners()]
             for i, ball in enumerate(balls):
                 name = frame if len(balls) == 1 else f"{frame}-{i + 1}"
@@ -307,8 +307,8 @@ class Robot:
     def _variable(self, name: str) -> str:
         variables = self.joints[name].variables if name in self.joints else (name,)
         if len(variables) != 1 or variables[0] not in self.system.variables:
-            known = [n for n, j in self.joints.items() if len(j.variables) == 1]
-            raise ModelError(f"{name!r} is no joint of one variable; {near_misses(name, known)}")
+            names = [n for n, j in self.joints.items() if len(j.variables) == 1]
+            raise ModelError(f"{name!r} is no joint of one variable; {near_misses(name, names)}")
         return variables[0]
 
     def _of(self, system: System) -> Robot:
@@ -352,16 +352,16 @@ class Robot:
             Finite limits of ``VARIABLE``, ``v.VARIABLE`` and ``u.INPUT``: rad, m, rad/s, m/s, N m, N; for
             actuators of an MJCF file the ranges of their controls.
         """
-        wanted = kinds or KINDS
-        if alien := next((kind for kind in wanted if kind not in KINDS), None):
+        selection = kinds or KINDS
+        if alien := next((kind for kind in selection if kind not in KINDS), None):
             raise ModelError(f"bounds: expected any of {', '.join(map(repr, KINDS))}, got {alien!r}")
         bounds: dict[str, tuple[float, float]] = {}
         for variable, limit in self.limits.items():
-            if "position" in wanted:
+            if "position" in selection:
                 bounds[variable] = limit.lower, limit.upper
-            if "velocity" in wanted:
+            if "velocity" in selection:
                 bounds[f"v.{variable}"] = -share * limit.velocity, share * limit.velocity
-        for force in self.system.forces if "effort" in wanted else ():
+        for force in self.system.forces if "effort" in selection else ():
             for name in force.input_names():
                 if name in self.controls:
                     low, high = self.controls[name]
@@ -398,9 +398,9 @@ def driven(joints: Mapping[str, RobotJoint], inputs: Any, words: str = "'all'") 
     names = list(inputs)
     for name in names:
         if name not in single:
-            near = difflib.get_close_matches(str(name), single, 3) or list(single)[:12]
-            known = ", ".join(map(repr, near))
-            raise ModelError(f"inputs: {name!r} is no joint that can be driven; there are {known}")
+            matches = difflib.get_close_matches(str(name), single, 3) or list(single)[:12]
+            text = ", ".join(map(repr, matches))
+            raise ModelError(f"inputs: {name!r} is no joint that can be driven; there are {text}")
     return [single[name] for name in names]
 
 

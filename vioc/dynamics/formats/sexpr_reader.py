@@ -104,12 +104,12 @@ def _trees(placed: Sequence[_Placed]) -> list[Frame]:
 
     `placed` may be any beginning of the list.
     """
-    below: list[list[Frame]] = [
+    children: list[list[Frame]] = [
         [] for _ in range(len(placed) + 1)
     ]  # the last list has the children of the world
     for i in reversed(range(len(placed))):
-        below[placed[i].parent].append(placed[i].frame[tuple(reversed(below[i]))])
-    return below[-1][::-1]
+        children[placed[i].parent].append(placed[i].frame[tuple(reversed(children[i]))])
+    return children[-1][::-1]
 
 
 class Reader:
@@ -140,7 +140,7 @@ class Reader:
         return self._system(form.at, placed, components, "system" if name is None else name)
 
     def _system(
-        self, at: int, placed: list[_Placed], components: list[tuple[Component, int]], name: str
+        self, position: int, placed: list[_Placed], components: list[tuple[Component, int]], name: str
     ) -> System:
         try:
             return System(*_trees(placed), *(c for c, _ in components), name=name)
@@ -160,15 +160,15 @@ class Reader:
                 good = middle
             except ModelError as error:
                 bad, failure = middle, error
-        self._fail(ends[bad - 1] if bad else at, str(failure))
+        self._fail(ends[bad - 1] if bad else position, str(failure))
 
-    def _unknown(self, item: Item, known: Sequence[str]) -> NoReturn:
+    def _unknown(self, item: Item, keywords: Sequence[str]) -> NoReturn:
         keyword = item.head
         if not keyword:
             self._fail(item.at, f"expected a form that begins with a keyword, got {shown(item)}")
-        near = [k for k in known if k in _OTHER_WORDS.get(keyword, ()) or keyword in k.split("-")][:3]
-        near = near or difflib.get_close_matches(keyword, known, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
+        matches = [k for k in keywords if k in _OTHER_WORDS.get(keyword, ()) or keyword in k.split("-")][:3]
+        matches = matches or difflib.get_close_matches(keyword, keywords, n=3)
+        hint = f"did you mean {' or '.join(matches)}?" if matches else f"known are {', '.join(keywords)}"
         self._fail(item.items[0].at, f"unknown keyword {shown(item.items[0])}; {hint}")
 
     def _once(self, old: object, item: Item, new: Any) -> Any:
@@ -205,13 +205,13 @@ class Reader:
                     self._fail(item.at, f"{keyword} belongs directly in SYSTEM, not in a frame")
                 else:
                     self._unknown(item, (*_TRANSFORMS, "NAME", "MASS"))
-            for i, (transform, at) in enumerate(transforms, 1):
+            for i, (transform, position) in enumerate(transforms, 1):
                 depth = placed[parent].depth + 1 if parent >= 0 else 1
                 if depth > MAX_DEPTH:
-                    self._fail(at, f"this chain has more than {MAX_DEPTH} frames")
+                    self._fail(position, f"this chain has more than {MAX_DEPTH} frames")
                 last = i == len(transforms)
                 frame = Frame(transform, name, mass) if last else Frame(transform)
-                placed.append(_Placed(frame, parent, depth, at))
+                placed.append(_Placed(frame, parent, depth, position))
                 parent = len(placed) - 1
             waiting += [(child, parent) for child in reversed(children)]
 
@@ -241,9 +241,9 @@ class Reader:
         position = self._numbers(parts[0], 3, "SE3: position")
         rotation: tuple[float, ...] = (1, 0, 0, 0, 1, 0, 0, 0, 1)
         if len(parts) == 2:
-            got = len(parts[1].items)
-            if got != 9:
-                self._fail(parts[1].at, f"SE3: rotation: expected 9 numbers by rows, got {got}")
+            count = len(parts[1].items)
+            if count != 9:
+                self._fail(parts[1].at, f"SE3: rotation: expected 9 numbers by rows, got {count}")
             rotation = tuple(self._real(entry, "SE3: rotation") for entry in parts[1].items)
         with self._source.building(item.at):
             return Pose(position, rotation)
@@ -267,8 +267,8 @@ class Reader:
             else:
                 values.append(self._number(item, "MASS"))
         if len(values) not in (1, 4, 7):
-            got = f"expected 1, 4 or 7 numbers, got {len(values)}"
-            self._fail(form.at, f"MASS: {got}; the form is {_MASS_FORM}")
+            message = f"expected 1, 4 or 7 numbers, got {len(values)}"
+            self._fail(form.at, f"MASS: {message}; the form is {_MASS_FORM}")
         with self._source.building(form.at):
             return Mass(values[0], tuple(values[1:]) or (0.0,) * 6, com or (0.0,) * 3)
 
@@ -283,34 +283,34 @@ class Reader:
         with self._source.building(form.at):
             shape = component_form(cls)
         name: str | None = None
-        given: list[Item] = []
+        items: list[Item] = []
         for item in form.items[1:]:
             if item.head == "NAME":
                 name = self._once(name, item, self._name(item))
             else:
-                given.append(item)
-        fields, rest, values = cls.arguments(), list(given), {}
+                items.append(item)
+        fields, remaining, values = cls.arguments(), list(items), {}
         for f in fields:
-            if rest:
-                values[f.name] = self._argument(field_kind(cls, f), rest, f"{form.head}: {f.name}")
+            if remaining:
+                values[f.name] = self._argument(field_kind(cls, f), remaining, f"{form.head}: {f.name}")
             elif _required(f):
                 needed = sum(map(_required, fields))
                 least = "" if needed == len(fields) else "at least "
-                got = f"expected {least}{needed} arguments, got {len(given)}"
-                self._fail(form.at, f"{form.head}: {got}; the form is {shape}")
-        if rest:
-            got = f"expected at most {len(fields)} arguments, got {len(fields) + len(rest)}"
-            self._fail(rest[0].at, f"{form.head}: {got}; the form is {shape}")
+                message = f"expected {least}{needed} arguments, got {len(items)}"
+                self._fail(form.at, f"{form.head}: {message}; the form is {shape}")
+        if remaining:
+            message = f"expected at most {len(fields)} arguments, got {len(fields) + len(remaining)}"
+            self._fail(remaining[0].at, f"{form.head}: {message}; the form is {shape}")
         with self._source.building(form.at):
             return cls(**values, name=name)
 
-    def _argument(self, kind: str, rest: list[Item], what: str) -> object:
-        """Remove the items of one field from the front of the list `rest`, and return the field's value."""
-        if kind == "direction" and (isinstance(rest[0], Atom) or rest[0].head == "P"):
-            three = Form(rest[:3], rest[0].at)  # given as three arguments instead of a list
-            del rest[:3]
+    def _argument(self, kind: str, items: list[Item], what: str) -> object:
+        """Remove the items of one field from the front of the list `items`, and return the field's value."""
+        if kind == "direction" and (isinstance(items[0], Atom) or items[0].head == "P"):
+            three = Form(items[:3], items[0].at)  # given as three arguments instead of a list
+            del items[:3]
             return self._numbers(three, 3, what)
-        item = rest.pop(0)
+        item = items.pop(0)
         if kind in ("direction", "vector"):
             return self._numbers(item, 3, what)
         if kind == "numbers":
@@ -333,9 +333,9 @@ class Reader:
     # -- values -------------------------------------------------------------------------------------
 
     def _count(self, form: Item, count: int, shape: str) -> None:
-        got = len(form.items) - 1
-        if got != count:
-            self._fail(form.at, f"{form.head}: expected {count} arguments, got {got}; the form is {shape}")
+        number = len(form.items) - 1
+        if number != count:
+            self._fail(form.at, f"{form.head}: expected {count} arguments, got {number}; the form is {shape}")
 
     def _string(self, item: Item, what: str) -> str:
         if not isinstance(item, Atom) or not item.quoted:
@@ -365,8 +365,8 @@ class Reader:
 
     def _numbers(self, item: Item, count: int, what: str) -> tuple[Number, ...]:
         if not isinstance(item, Form) or len(item.items) != count:
-            got = len(item.items) if isinstance(item, Form) else shown(item)
-            self._fail(item.at, f"{what}: expected {count} numbers, got {got}")
+            actual = len(item.items) if isinstance(item, Form) else shown(item)
+            self._fail(item.at, f"{what}: expected {count} numbers, got {actual}")
         return tuple(self._number(entry, what) for entry in item.items)
 
     def _parameter(self, item: Item, what: str) -> Number | Variable:

@@ -78,39 +78,39 @@ class Source:
         self.text = text
         self.name = name
 
-    def fail(self, at: int, message: str) -> NoReturn:
-        """Raise `ReadError` with the line and column of the offset `at`."""
-        line, column = self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
+    def fail(self, offset: int, message: str) -> NoReturn:
+        """Raise `ReadError` with the line and column of the `offset`."""
+        line, column = self.text.count("\n", 0, offset) + 1, offset - self.text.rfind("\n", 0, offset)
         raise ReadError(message, line, column, self.name) from None
 
     @contextmanager
-    def building(self, at: int) -> Iterator[None]:
-        """Context manager that replaces a `ModelError` by a `ReadError` with the line and column of `at`."""
+    def building(self, offset: int) -> Iterator[None]:
+        """Context manager that replaces a `ModelError` by a `ReadError` with the place of `offset`."""
         try:
             yield
         except ReadError:
             raise
         except ModelError as error:
-            self.fail(at, str(error))
+            self.fail(offset, str(error))
 
     def atoms(self) -> Iterator[Atom]:
         """Yield the tokens of the text in order: strings, symbols and brackets."""
-        at = 0
-        while at < len(self.text):
-            match = _TOKEN.match(self.text, at)
+        offset = 0
+        while offset < len(self.text):
+            match = _TOKEN.match(self.text, offset)
             if match is None:  # only an unclosed quote matches no token
-                self.fail(at, "this string has no closing quote")
+                self.fail(offset, "this string has no closing quote")
             if match["string"] is not None:
-                yield Atom(self._unescape(match["string"], at + 1), at, quoted=True)
+                yield Atom(self._unescape(match["string"], offset + 1), offset, quoted=True)
             elif match["symbol"] is not None:
-                yield Atom(match["symbol"], at, quoted=False)
-            at = match.end()
+                yield Atom(match["symbol"], offset, quoted=False)
+            offset = match.end()
 
-    def _unescape(self, raw: str, at: int) -> str:
+    def _unescape(self, raw: str, offset: int) -> str:
         for escape in re.finditer(r"\\(.)", raw, re.DOTALL):
             if escape[1] not in '"\\':
-                known = 'known are \\" and \\\\'
-                self.fail(at + escape.start(), f"unknown escape {visible(escape[0])} in a string; {known}")
+                hint = 'known are \\" and \\\\'
+                self.fail(offset + escape.start(), f"unknown escape {visible(escape[0])} in a string; {hint}")
         return re.sub(r"\\(.)", r"\1", raw, flags=re.DOTALL)
 
     def form(self, max_depth: int) -> Form:

@@ -144,22 +144,22 @@ class _UrdfTree:
         """Build the frames of all links and joints, from the root link to the leaves."""
         links, joints = self.contents.links, self.contents.joints
         children: dict[str, list[str]] = {name: [] for name in links}
-        above: dict[str, str] = {}
+        parents: dict[str, str] = {}
         for name, joint in joints.items():
             for link in (joint.parent, joint.child):
                 if link not in links:
-                    near = difflib.get_close_matches(link, links, 1)
-                    hint = f"; did you mean {near[0]!r}?" if near else ""
+                    matches = difflib.get_close_matches(link, links, 1)
+                    hint = f"; did you mean {matches[0]!r}?" if matches else ""
                     raise self.contents.fail("joint", name, f"unknown link {link!r}{hint}")
-            if joint.child in above:
+            if joint.child in parents:
                 message = (
-                    f"the link {joint.child!r} already has a parent by the joint {above[joint.child]!r}; a "
+                    f"the link {joint.child!r} already has a parent by the joint {parents[joint.child]!r}; a "
                     "URDF file is a tree: close loops with constraints on the system (vioc.coincident)"
                 )
                 raise self.contents.fail("joint", name, message)
-            above[joint.child] = name
+            parents[joint.child] = name
             children[joint.parent].append(name)
-        roots = [name for name in links if name not in above]
+        roots = [name for name in links if name not in parents]
         if len(roots) != 1:
             which = ", ".join(map(repr, roots)) or ("none: the joints form a cycle" if links else "no links")
             where = ("link", roots[1]) if roots else ("robot", self.contents.name)
@@ -170,10 +170,10 @@ class _UrdfTree:
             name, parent = waiting.pop()
             node = self._joint(name, joints[name], parent)
             waiting += [(child, node) for child in reversed(children[joints[name].child])]
-        lost = sorted(set(links) - set(self.frames))
-        if lost:
+        unreachable = sorted(set(links) - set(self.frames))
+        if unreachable:
             message = f"joints form a cycle here: not connected to the root {roots[0]!r}"
-            raise self.contents.fail("link", lost[0], message)
+            raise self.contents.fail("link", unreachable[0], message)
 
     def _root(self, link: str, base: str) -> int:
         if base == "floating":
@@ -242,14 +242,14 @@ class _UrdfTree:
                 tensor = R @ tensor @ R.T
             moments = (*np.diag(tensor).tolist(), tensor[0, 1], tensor[0, 2], tensor[1, 2])
             args = (inertial.mass, tuple(map(float, moments)), place.position)
-            given = GivenMass(*args)
+            mass = GivenMass(*args)
         except ModelError as error:
             raise self.contents.fail("link", link, f"inertial: {error}") from None
         try:
             return Mass(*args)
         except ModelError:
             self.contents.leave_out("a physically impossible inertia (kept as given)", "link", link)
-            return given
+            return mass
 
     def _axis(self, name: str, joint: Any) -> np.ndarray:
         axis = np.array(joint.axis if joint.axis is not None else (1.0, 0.0, 0.0), float)
@@ -284,19 +284,19 @@ class _UrdfTree:
                 self.forces.append(JointDamping(variables[0], damping))
             except ModelError as error:
                 raise self.contents.fail("joint", name, str(error)) from None
-        for what, given in (("damping", damping), ("<mimic>", mimic), ("<limit>", joint.limit)):
-            if given and len(variables) != 1:
+        for what, value in (("damping", damping), ("<mimic>", mimic), ("<limit>", joint.limit)):
+            if value and len(variables) != 1:
                 self.contents.leave_out(f"{what} of a {joint.type} joint", "joint", name)
         limit = self._limit(name, joint) if len(variables) == 1 else Limit()
         return RobotJoint(joint.type, joint.parent, joint.child, variables, limit, damping, friction, mimic)
 
     def _limit(self, name: str, joint: Any) -> Limit:
-        given = joint.limit
-        if given is None:
+        limit = joint.limit
+        if limit is None:
             return Limit()
         endless = joint.type == "continuous"
-        lower, upper = (-math.inf, math.inf) if endless else (float(given.lower), float(given.upper))
-        velocity, effort = float(given.velocity), float(given.effort)
+        lower, upper = (-math.inf, math.inf) if endless else (float(limit.lower), float(limit.upper))
+        velocity, effort = float(limit.velocity), float(limit.effort)
         if any(map(math.isnan, (lower, upper, velocity, effort))):
             message = f"<limit>: expected numbers, got {lower}, {upper}, {velocity}, {effort}"
             raise self.contents.fail("joint", name, message)
@@ -316,12 +316,12 @@ class _UrdfTree:
             if joint.mimic is None or len(joint.variables) != 1:
                 continue
             leader, multiplier, offset = joint.mimic
-            seen = [name]
-            while leader in self.joints and self.joints[leader].mimic is not None and leader not in seen:
-                seen.append(leader)
+            chain = [name]
+            while leader in self.joints and self.joints[leader].mimic is not None and leader not in chain:
+                chain.append(leader)
                 leader = self.joints[leader].mimic[0]  # type: ignore[index]
-            if leader in seen:
-                raise self.contents.fail("joint", name, f"mimics itself: {' -> '.join([*seen, leader])}")
+            if leader in chain:
+                raise self.contents.fail("joint", name, f"mimics itself: {' -> '.join([*chain, leader])}")
             target = self.joints.get(joint.mimic[0])
             if target is None or len(target.variables) != 1:
                 state = "which does not exist" if target is None else f"which is {target.type}"

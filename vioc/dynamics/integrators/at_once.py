@@ -44,9 +44,9 @@ class AtOnce:
 
     def __init__(self, rule: MidpointRule, mask: np.ndarray, F_u: np.ndarray):
         self._rule, self._f = rule, rule.f
-        at = np.argmax(F_u != 0, axis=0)
-        self._mask, self._at = np.ascontiguousarray(mask), np.ascontiguousarray(at, np.int64)
-        self._gain = np.ascontiguousarray(F_u[at, np.arange(F_u.shape[1])], float)
+        columns = np.argmax(F_u != 0, axis=0)
+        self._mask, self._at = np.ascontiguousarray(mask), np.ascontiguousarray(columns, np.int64)
+        self._gain = np.ascontiguousarray(F_u[columns, np.arange(F_u.shape[1])], float)
 
     def first(self, left, right, h, theta, terms, A, B) -> np.ndarray | None:
         """Compute the Jacobians of N steps and write them into the arrays A and B.

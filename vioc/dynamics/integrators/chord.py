@@ -144,13 +144,13 @@ class ChordSolver:
         """
         return None if self._inverse is None else self._checked(solved_step(self.rule))
 
-    def _checked(self, solved: ca.Function) -> ca.Function:
+    def _checked(self, step: ca.Function) -> ca.Function:
         if self._check is None:
-            return solved
-        args = solved.mx_in()
-        x_next, multipliers, error = solved(*args)
-        off = self._check(x_next[: self.rule.f.nq], args[-1])
-        return ca.Function("checked_step", args, [x_next, multipliers, error + off])
+            return step
+        args = step.mx_in()
+        x_next, multipliers, error = step(*args)
+        penalty = self._check(x_next[: self.rule.f.nq], args[-1])
+        return ca.Function("checked_step", args, [x_next, multipliers, error + penalty])
 
     @cached_property
     def step_functions(self) -> StepFunctions:
@@ -174,8 +174,8 @@ class ChordSolver:
         """
         # With constraints the branch may pass a singular position. `newton.follow` accepts that only along a
         # line through two roots, so it begins at length 0.
-        begun = None if f.nm else left_by(f, x, u, t, dt)
-        return rescued(f, StepEquations(f, self.rule, x, u, t, dt, **more), k, begun)
+        first_root = None if f.nm else left_by(f, x, u, t, dt)
+        return rescued(f, StepEquations(f, self.rule, x, u, t, dt, **more), k, first_root)
 
 
 def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
@@ -194,12 +194,12 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
     iteration, predict, nd, nf = root(f.nd + 1, iterate, f.nd), predicted_of_stiff(f), f.nd, f.nu - f.nk
     args = Context(*(ca.MX.sym("a", s.numel()) for s in predict.sx_in()))
 
-    def near(guess: ca.MX, last: ca.MX, args: Context) -> tuple[ca.MX, ca.MX, ca.MX]:
+    def nearby_root(guess: ca.MX, last: ca.MX, args: Context) -> tuple[ca.MX, ca.MX, ca.MX]:
         start, numbers, suspect = factorize(args.x, guess, *args[1:], last)
-        found = iteration(ca.vertcat(start, memory_at_first(suspect)), args.x, guess, *args[1:], numbers)
-        return found[1], found[2], found[3] + suspect
+        outputs = iteration(ca.vertcat(start, memory_at_first(suspect)), args.x, guess, *args[1:], numbers)
+        return outputs[1], outputs[2], outputs[3] + suspect
 
-    def moved(x_next: ca.MX, x: ca.MX) -> ca.MX:
+    def displacement(x_next: ca.MX, x: ca.MX) -> ca.MX:
         return part(x_next, 0, nd) - part(x, 0, nd)
 
     def begin(args: Context) -> tuple[ca.MX, ca.MX]:
@@ -207,18 +207,18 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
         return velocities, (predict(*args)[0] - part(args.x, 0, nd)) / args.dt - velocities
 
     def solve(args: Context, w: ca.MX, last: ca.MX, share: ca.MX) -> Root:
-        u, held = args.u, part(args.x, nd, f.nq)  # prescribed variables move by the same share of their way
-        u = ca.vertcat(part(u, 0, nf), (1 - share) * held + share * part(u, nf)) if f.nk else u
+        u, q_k = args.u, part(args.x, nd, f.nq)  # prescribed variables move by the same share of their way
+        u = ca.vertcat(part(u, 0, nf), (1 - share) * q_k + share * part(u, nf)) if f.nk else u
         length = share * args.dt
         q0 = part(args.x, 0, nd)
-        x_next, multipliers, error = near(q0 + length * w, q0 + last, args._replace(u=u, dt=length))
-        way = moved(x_next, args.x)
+        x_next, multipliers, error = nearby_root(q0 + length * w, q0 + last, args._replace(u=u, dt=length))
+        way = displacement(x_next, args.x)
         error += far(ca.fabs(way - last), f.turning)
         return Root(way / length, x_next, multipliers, error)
 
     guess, away = predict(*args)
-    x_next, multipliers, error = near(guess, part(args.x, 0, nd), args)
-    away += far(ca.fabs(moved(x_next, args.x)), f.turning)
+    x_next, multipliers, error = nearby_root(guess, part(args.x, 0, nd), args)
+    away += far(ca.fabs(displacement(x_next, args.x)), f.turning)
     whole = ca.Function("whole", list(args), [x_next, multipliers, error + away])
     shortest = PATIENCE if f.nm else SHORTEST
     return with_continuation(whole, begin, solve, f.turning, f.tolerance, shortest)
@@ -384,9 +384,9 @@ def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function 
     f = rule.f
     x, theta, q1 = f.symbols.x, f.symbols.parameters, ca.SX.sym("q_next", f.nq)
     factorize, iterate, contraction = _chord(rule, inverse)
-    off = far(ca.fabs(part(q1, 0, f.nd) - part(x, 0, f.nd)), f.turning)
-    off = ca.SX(off) + (0 if check is None else check(q1, theta))
-    tested = ca.Function("check", [x, q1, theta], [off])
+    penalty = far(ca.fabs(part(q1, 0, f.nd) - part(x, 0, f.nd)), f.turning)
+    penalty = ca.SX(penalty) + (0 if check is None else check(q1, theta))
+    tested = ca.Function("check", [x, q1, theta], [penalty])
     return StepFunctions(predicted_of_stiff(f), factorize, iterate, tested, _converged(f.nd), contraction)
 
 

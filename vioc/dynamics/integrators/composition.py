@@ -80,8 +80,8 @@ class Composition(KernelMap, MapAround):
         self.parameters, self.symbols, self.tolerance = dict(f.parameters), f.symbols, f.tolerance
         self._as_mechanism = self._mechanical
         _check_composed(f)
-        known = f.backend.identity
-        title = known and f"Composition, {known['title']}"
+        identity = f.backend.identity
+        title = identity and f"Composition, {identity['title']}"
         self.backend = f.backend.knowing(composition=list(self.coefficients), title=title)
 
     def __reduce__(self):
@@ -149,10 +149,10 @@ class Composition(KernelMap, MapAround):
         states, multipliers, errors = [x], [], []
         for i, gamma in enumerate(self.coefficients):
             ui = self._stage_input(i, x, u)
-            after, impulse, error = kernel.function(
+            x_next, impulse, error = kernel.function(
                 states[-1], ui, t + float(starts[i]) * dt, gamma * dt, theta
             )
-            states.append(after)
+            states.append(x_next)
             multipliers.append(impulse)
             errors.append(error)
         outputs = [ca.horzcat(*states[1:]), ca.horzcat(*multipliers)]
@@ -188,14 +188,14 @@ class Composition(KernelMap, MapAround):
         solvers are used. The results are the states (s, nx) at the ends of the s stages, and the multipliers
         (s, nm).
         """
-        states, impulses, now = [], [], x
+        states, impulses, state = [], [], x
         for i, (gamma, start) in enumerate(zip(self.coefficients, self._stage_starts, strict=False)):
             try:
                 ui = self._stage_input(i, x, u)
-                now, impulse = self.inner.driver.one(now, ui, k, t + start * dt, gamma * dt)
+                state, impulse = self.inner.driver.one(state, ui, k, t + start * dt, gamma * dt)
             except StepError as error:
                 raise self._of_stage(error, k, i) from None
-            states.append(now)
+            states.append(state)
             impulses.append(impulse)
         return np.stack(states), np.stack(impulses)
 
@@ -222,9 +222,9 @@ class Composition(KernelMap, MapAround):
     def _stages_of(self, steps: Steps) -> Parts:
         n, s, nx = len(steps), len(self.coefficients), self.nx
         X, U, t, h = steps.x0, steps.u, steps.t[:, None], steps.h[:, None]
-        found = self._chain_numbers(X, U, t, h, self.theta)
-        states, impulses = (np.ascontiguousarray(np.swapaxes(m, 1, 2)) for m in found[:2])  # (N, s, ...)
-        for i in np.flatnonzero(~(found[2][:, 0, 0] <= self.tolerance)):
+        outputs = self._chain_numbers(X, U, t, h, self.theta)
+        states, impulses = (np.ascontiguousarray(np.swapaxes(m, 1, 2)) for m in outputs[:2])  # (N, s, ...)
+        for i in np.flatnonzero(~(outputs[2][:, 0, 0] <= self.tolerance)):
             step = X[i], U[i], int(steps.k[i]), float(t[i, 0]), float(h[i, 0])
             states[i], impulses[i] = self._rescued_stages(*step)
         by_x, by_u = self._stage_inputs
@@ -275,6 +275,6 @@ def _undoes_itself(base: KernelMap) -> bool:
     rng = np.random.default_rng(0)
     x = base.retract(np.zeros(base.nx), 0.1 * rng.standard_normal(base.ndx))
     u, dt, theta = np.ones(base.nu), base.dt, base.theta
-    there = step(x, u, 0.0, dt, theta)[0].full()[:, 0]
-    back = step(there, u, dt, -dt, theta)[0].full()[:, 0]
-    return bool(np.abs(base.difference(x, back)).max(initial=0.0) <= 1e-10)
+    x_next = step(x, u, 0.0, dt, theta)[0].full()[:, 0]
+    x_back = step(x_next, u, dt, -dt, theta)[0].full()[:, 0]
+    return bool(np.abs(base.difference(x, x_back)).max(initial=0.0) <= 1e-10)

@@ -61,8 +61,8 @@ def order_of(coefficients: Sequence[float]) -> int:
     It tests the conditions of docs/maths/composition.md to rounding.
     """
     g = np.asarray(coefficients, float)
-    before = np.cumsum(g) - g
-    powers = np.sum(g**3), np.sum(g**5), np.sum(g**3 * (before**2 + before * g + g**2 / 3))
+    starts = np.cumsum(g) - g
+    powers = np.sum(g**3), np.sum(g**5), np.sum(g**3 * (starts**2 + starts * g + g**2 / 3))
     if abs(powers[0]) > 1e-13:
         return 2
     return 6 if max(abs(powers[1]), abs(powers[2])) <= 1e-13 else 4

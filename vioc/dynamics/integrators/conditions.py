@@ -152,14 +152,14 @@ def check_regular(
     """
     nd, mass = f.nd, f.lagrangian.mass_scale
     q_p = np.abs(np.diagonal(z_p, axis1=1, axis2=2)[:, :nd] * mass).max(axis=1, initial=0.0) / h
-    found = [(q_p, AMPLIFIED, "singular M")]
+    cases = [(q_p, AMPLIFIED, "singular M")]
     if f.nm:
         root = np.sqrt(mass)
         impulse = saddle[:, :nd, nd:] @ z_p[:, nd:]
         impulse *= root / root[:, None]
         lam_p = np.abs(impulse, out=impulse).max(axis=(1, 2))
-        found += [(lam_p, AMPLIFIED_BY_CONSTRAINTS, "singular constraints")]
-    for size, limit, cause in found:
+        cases += [(lam_p, AMPLIFIED_BY_CONSTRAINTS, "singular constraints")]
+    for size, limit, cause in cases:
         bad = np.flatnonzero(~(size <= limit))
         if len(bad):
             i = int(bad[0])

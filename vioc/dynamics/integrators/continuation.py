@@ -83,14 +83,14 @@ def with_continuation(
     args = Context(*kernel.mx_in())
     continued = _continued(kernel, begin, solve, turning, tolerance, shortest)
     whole = [ca.MX.sym("whole", kernel.sparsity_out(i)) for i in range(3)]
-    kept = ca.Function("kept", [*whole, *args], whole)
-    left = ca.Function("left", [*whole, *args], continued.call(args))
-    choice = ca.Function.if_else("continued_where_left", kept, left)
-    found = kernel.call(args)
+    direct = ca.Function("kept", [*whole, *args], whole)
+    continued_step = ca.Function("left", [*whole, *args], continued.call(args))
+    choice = ca.Function.if_else("continued_where_left", direct, continued_step)
+    outputs = kernel.call(args)
     # after a failed step a rollout continues with NaN, from which there is no branch to follow
     behind_failure = ca.logic_not(args.x[-1] < ca.inf)
-    done = ca.logic_or(found[2] <= tolerance, behind_failure)
-    return ca.Function("step", list(args), choice.call([done, *found, *args]))
+    accepted = ca.logic_or(outputs[2] <= tolerance, behind_failure)
+    return ca.Function("step", list(args), choice.call([accepted, *outputs, *args]))
 
 
 def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
@@ -113,10 +113,10 @@ def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Functio
     last two roots, their fractions of the step length, and the next increase of the fraction.
     """
     args = Context(*kernel.mx_in())
-    nd, at = len(turning), [i for i, turns in enumerate(turning) if turns]
+    nd, angles = len(turning), [i for i, turns in enumerate(turning) if turns]
     z = ca.MX.sym("z", 2 * nd + 3)
     w, before, (last, second, stride) = part(z, 0, nd), part(z, nd, 2 * nd), ca.vertsplit(part(z, 2 * nd))
-    turn = ca.mmax(ca.fabs(args.dt * w[at])) if at else 0.0
+    turn = ca.mmax(ca.fabs(args.dt * w[angles])) if angles else 0.0
     share = ca.fmin(1.0, last + ca.fmin(stride, TURN / ca.fmax(turn, TURN)))
     guess = w + (w - before) * ((share - last) / (last - second))
     root = solve(args, guess, last * args.dt * w, share)
@@ -138,6 +138,6 @@ def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Functio
     least = SHORTEST**3  # of a change of the stride; at the loop's end nothing changes
     options = {"jacobian_function": eye, "max_iter": SHARES, "error_on_fail": False}
     loop = ca.rootfinder("shares", "fast_newton", trial, {**options, "abstol": least, "abstolStep": least})
-    start, by = begin(args)
-    begun = ca.vertcat(start, start - by, 0.0, -1.0, 0.5)
-    return ca.Function("continued", list(args), loop.call([begun, *args])[1:])
+    start, slope = begin(args)
+    start_state = ca.vertcat(start, start - slope, 0.0, -1.0, 0.5)
+    return ca.Function("continued", list(args), loop.call([start_state, *args])[1:])

@@ -81,8 +81,8 @@ class DiscreteRule(ChordRule):
         t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(f.parameters))
         functions = (lag.function(name, [e]) for name, e in (("L", lag.L), ("F", lag.F)))
         step = DiscreteStep(q0, q1, u, t, dt, theta, *functions)
-        found = self._discrete(step)
-        L_d, *impulses = found if isinstance(found, (tuple, list)) else (found,)
+        results = self._discrete(step)
+        L_d, *impulses = results if isinstance(results, (tuple, list)) else (results,)
         if not impulses:
             impulses = [dt / 2 * step.F((q0 + q1) / 2, (q1 - q0) / dt)] * 2
         shapes = [ca.SX(e).shape for e in (L_d, *impulses)]

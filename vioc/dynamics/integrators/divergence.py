@@ -69,5 +69,5 @@ def first_diverged(
         excess = kinetic + potential - explained
         most = max(float(np.maximum(explained - potential, 0.0).max()), 0.0)
         least = ROUNDING * (np.abs(potential) + kinetic + np.abs(explained)).max() + resolved(f, run, energy)
-        found = np.flatnonzero(~(excess <= most + least))
-    return int(found[0]) if len(found) else None
+        indices = np.flatnonzero(~(excess <= most + least))
+    return int(indices[0]) if len(indices) else None

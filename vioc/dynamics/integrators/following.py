@@ -39,11 +39,11 @@ def equations(rule: VariationalRule) -> Evaluator:
     sizes = f.nq, f.nq, len(f.system.inputs), 1, 1
     q0, q1, u, t, dt = (ca.SX.sym(n, m) for n, m in zip(("q0", "q1", "u", "t", "dt"), sizes, strict=True))
     theta = f.symbols.parameters
-    done = rule.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta)
+    parts = rule.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta)
     Dh = f.constraint(q0, theta)[1][:, : f.nd]
-    slopes = (ca.jacobian(e, u) for e in (done.balance, done.momentum))
+    slopes = (ca.jacobian(e, u) for e in (parts.balance, parts.momentum))
     before, after = (ca.densify(e) for e in slopes)
-    outputs = [done.balance, before, done.momentum, after, ca.densify(Dh)]
+    outputs = [parts.balance, before, parts.momentum, after, ca.densify(Dh)]
     return Evaluator(ca.Function("following", [q0, q1, u, t, dt, theta], outputs))
 
 
@@ -59,11 +59,11 @@ def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k
     t = (k0 + np.arange(N))[:, None] * h
     none, steps, theta = np.zeros((N, nf)), np.full((N, 1), h), f.theta
 
-    def at(u: np.ndarray) -> list[np.ndarray]:
+    def terms_at(u: np.ndarray) -> list[np.ndarray]:
         return rule.following(q[:-1], q[1:], u, t, steps, theta)
 
-    b, before, m, after, Dh = at(none)
-    _, again, *_ = at(none + 1.0)
+    b, before, m, after, Dh = terms_at(none)
+    _, again, *_ = terms_at(none + 1.0)
     if np.abs(again - before).max(initial=0.0) > 1e-9 * np.abs(before).max(initial=0.0):
         raise ModelError(f"{f.system.name}: inverse dynamics needs forces that are linear in the inputs")
     b, m = b[:, :, 0], m[:, :, 0]
@@ -80,9 +80,9 @@ def inverse_dynamics(f: MechanicalMap, rule: VariationalRule, q: Any, x0: Any, k
             C[k, :, j], rest = _solved(before[k], Dh[k], -after[k - 1] @ C[k - 1, :, j])
             if np.abs(rest).max(initial=0.0) > ENOUGH * np.abs(after[k - 1]).max(initial=1e-300):
                 C[k, :, j] = 0.0
-    lost = np.abs(missing) > ENOUGH * scale
-    if lost.any():
-        k, i = (int(n) for n in np.argwhere(lost)[0])
+    unattainable = np.abs(missing) > ENOUGH * scale
+    if unattainable.any():
+        k, i = (int(n) for n in np.argwhere(unattainable)[0])
         name = f.system.dynamic[i]
         unit = "N m" if f.unit(name) == "rad" else "N"
         raise ModelError(

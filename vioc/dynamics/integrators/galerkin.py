@@ -160,11 +160,11 @@ class GalerkinVI(MechanicalMap):
         x = vec.column(saddle.D.solve(ca.vertsplit(a)))
         for i, column in enumerate(saddle.Y):
             x += y[i] * vec.column(column)
-        solved = saddle.solve(ca.vertsplit(a), ca.vertsplit(y) if self.nm else [])[1]
+        multipliers = saddle.solve(ca.vertsplit(a), ca.vertsplit(y) if self.nm else [])[1]
         return (
             ca.Function("factors", [g.q_vector, g.parameters], [entries]),
             ca.Function("solve", [w, a, y], [x]),
-            ca.Function("pushes", [w, a, y], [vec.column(solved)]),
+            ca.Function("pushes", [w, a, y], [vec.column(multipliers)]),
         )
 
     @property
@@ -203,7 +203,7 @@ class GalerkinVI(MechanicalMap):
         rates, V = (rho - q_k) / dt, ca.reshape(z[: s * nd], nd, s)
         lam = ca.reshape(z[s * nd :], nm, s - 1)
         Q = ca.repmat(q_d, 1, s) + dt * V @ ca.DM(rule.A).T
-        found = [
+        stages = [
             self.stage(
                 ca.vertcat(Q[:, i], q_k + rule.c[i] * (rho - q_k)),
                 ca.vertcat(V[:, i], rates),
@@ -214,23 +214,23 @@ class GalerkinVI(MechanicalMap):
             )
             for i in range(s)
         ]
-        momenta, f, h = (ca.horzcat(*column) for column in zip(*found, strict=True))
-        left, Ab = momenta - ca.repmat(p, 1, s) - dt * f @ ca.DM(rule.Ab).T, rule.Ab[:, :-1]
+        momenta, f, h = (ca.horzcat(*column) for column in zip(*stages, strict=True))
+        residual, Ab = momenta - ca.repmat(p, 1, s) - dt * f @ ca.DM(rule.Ab).T, rule.Ab[:, :-1]
         impulses = ca.SX.zeros(nm, s)  # from corrections of lambda
         if nm:
-            along = left @ ca.DM(rule.A).T
-            y = ca.horzcat(*(pushes(factors, along[:, i], h[:, i] / dt) for i in range(1, s)))
+            weighted = residual @ ca.DM(rule.A).T
+            y = ca.horzcat(*(pushes(factors, weighted[:, i], h[:, i] / dt) for i in range(1, s)))
             impulses = y @ ca.DM(Ab @ np.linalg.inv(rule.A[1:] @ Ab)).T
             lam = lam - y @ ca.DM(np.linalg.inv(rule.A[1:] @ Ab)).T / dt
-        by = ca.horzcat(*(solve(factors, left[:, i], impulses[:, i]) for i in range(s)))
-        V = V - by
+        correction = ca.horzcat(*(solve(factors, residual[:, i], impulses[:, i]) for i in range(s)))
+        V = V - correction
         q1 = ca.vertcat(q_d + dt * V @ ca.DM(rule.b), rho)
         z_next = ca.vertcat(ca.vec(V), ca.vec(lam))
-        after = ca.vertcat(q1, p + dt * f @ ca.DM(rule.b), rates, z_next, part(z, s * nd))
+        outputs = ca.vertcat(q1, p + dt * f @ ca.DM(rule.b), rates, z_next, part(z, s * nd))
         sizes = ca.DM(self.lagrangian.natural_sizes[:nd]) + ca.fabs(q_d)
-        error = ca.norm_2(ca.vec(dt * by / ca.repmat(sizes, 1, s)))
+        error = ca.norm_2(ca.vec(dt * correction / ca.repmat(sizes, 1, s)))
         args = [z, x, u, t, dt, theta, factors]
-        return ca.Function("iterate", args, [z_next, after, error])
+        return ca.Function("iterate", args, [z_next, outputs, error])
 
     @shared
     def _kernel(self) -> ca.Function:
@@ -282,15 +282,15 @@ class GalerkinVI(MechanicalMap):
         middle = ca.vertcat(x[:nd] + half, (part(x, nd, nq) + part(u, nf)) / 2)
         factors = self._masses[0](middle, theta)
         z = ca.vertcat(ca.vec(guess), ca.repmat(lam, s - 1, 1))
-        after, error = solved(z, x, u, t, dt, theta, factors)
+        outputs, error = solved(z, x, u, t, dt, theta, factors)
         error += far(
             rule.spacing * dt * (ca.fabs(v) + dt / 2 * ca.fabs(a)), self.turning
         )  # between the points that the polynomials interpolate
-        x_next, impulse = after[: self.nx], ca.MX(0, 1)
+        x_next, impulse = outputs[: self.nx], ca.MX(0, 1)
         if nm:
             p, impulse = ca.vertsplit(self._end(x_next, theta), [0, nd, nd + nm])
             # from the multipliers in p: the last ones may differ if the velocities were right at once
-            impulse += dt * ca.reshape(after[self.nx + self._unknowns :], nm, s - 1) @ ca.DM(rule.b[:-1])
+            impulse += dt * ca.reshape(outputs[self.nx + self._unknowns :], nm, s - 1) @ ca.DM(rule.b[:-1])
             x_next = ca.vertcat(x_next[:nq], p, x_next[nq + nd :])
         return ca.Function("step", [x, u, t, dt, theta], [x_next, impulse, error])
 
@@ -304,8 +304,8 @@ class GalerkinVI(MechanicalMap):
         """
         x, theta, nd, nq = self.symbols.x, self.symbols.parameters, self.nd, self.nq
         impulse = vec.part(self._tangent_velocity, nd)
-        along = self.constraint(vec.part(x, 0, nq), theta)[1][:, :nd].T @ impulse
-        return ca.Function("end", [x, theta], [ca.vertcat(x[nq : nq + nd] - along, impulse)])
+        momentum_change = self.constraint(vec.part(x, 0, nq), theta)[1][:, :nd].T @ impulse
+        return ca.Function("end", [x, theta], [ca.vertcat(x[nq : nq + nd] - momentum_change, impulse)])
 
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         self.driver.check_starts(x[None], k)

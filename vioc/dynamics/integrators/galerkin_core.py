@@ -72,7 +72,7 @@ def source(
     vectors = (
         f.nx + f.nu + 2 + 2 * nd + 2 * f.nq + nf + parameters + 2 + width + (6 + 2 * numbers["MOST"]) * nd
     )
-    ones, given = np.ones(s), [f.nu, f.nx, f.nu * f.nx] if feedback else [f.nu]
+    ones, input_sizes = np.ones(s), [f.nu, f.nx, f.nu * f.nx] if feedback else [f.nu]
     angles = [n in f.wrap for n in f.state_names]
     wrapped, turning = (", ".join(str(int(w)) for w in each) for each in (angles, f.turning))
     natural = ", ".join(repr(float(a)) for a in f.lagrangian.natural_sizes[:nd])
@@ -81,7 +81,9 @@ def source(
             FUSED,
             prelude(lanes),
             signature(
-                [f.nx, *given, 1, 1, parameters], [f.nx, 0, 1, *[f.nu] * feedback], (vectors + 1) * lanes
+                [f.nx, *input_sizes, 1, 1, parameters],
+                [f.nx, 0, 1, *[f.nu] * feedback],
+                (vectors + 1) * lanes,
             ),
             *(f"#define {name} {value}" for name, value in {**sizes, **numbers}.items()),
             *(table(n, m) for n, m in (("A", rule.A), ("AB", rule.Ab))),

@@ -80,9 +80,9 @@ class GalerkinDerivatives:
         f_y[:, : 2 * nq] += ca.horzcat(K, C.T)[:nd, :]
         f_y[:, 2 * nq :] += ca.jacobian(lag.L_q, y[2 * nq :])[:nd, :]
         m_y = ca.horzcat(C[:nd, :], M[:nd, :], ca.jacobian(m, y[2 * nq :]))
-        kept = ca.vertcat(lag.h, lag.Dh @ g.v_vector)
-        o = ca.vertcat(m, force + part(lag.L_q, 0, nd), kept)
-        o_y = ca.vertcat(m_y, f_y, ca.jacobian(kept, y))
+        constraint_terms = ca.vertcat(lag.h, lag.Dh @ g.v_vector)
+        o = ca.vertcat(m, force + part(lag.L_q, 0, nd), constraint_terms)
+        o_y = ca.vertcat(m_y, f_y, ca.jacobian(constraint_terms, y))
         outputs = [ca.densify(e) for e in (o, o_y)]
         self._first = Evaluator(f.backend.program(lambda: lag.function("points", outputs, [lam]), "points"))
         weights = ca.SX.sym("weights", o.numel())
@@ -126,24 +126,24 @@ class GalerkinDerivatives:
         v[:] = ((steps.x1 - steps.x0)[:, : f.nd])[:, : v.shape[1]] / h
         sizes = f.lagrangian.natural_sizes[: f.nd]
         scale = h / (sizes + np.abs(steps.x0[:, : f.nd]))
-        last = np.inf
+        last_change = np.inf
         for _ in range(30):
-            at = self.at(steps, theta, w)
-            left = self.residual(steps, at)
+            points = self.at(steps, theta, w)
+            residuals = self.residual(steps, points)
             try:
-                by = np.linalg.solve(self.left(steps.h, at.o_w), left[..., None])[..., 0]
+                correction = np.linalg.solve(self.left(steps.h, points.o_w), residuals[..., None])[..., 0]
             except np.linalg.LinAlgError:
                 break
-            w -= by
-            moved = (np.abs(self.split(by)[0]).max(axis=1, initial=0.0) * scale).max(initial=0.0)
-            if moved <= 1e-13 or (moved <= 1e-9 and moved >= 0.5 * last):
+            w -= correction
+            change = (np.abs(self.split(correction)[0]).max(axis=1, initial=0.0) * scale).max(initial=0.0)
+            if change <= 1e-13 or (change <= 1e-9 and change >= 0.5 * last_change):
                 return w
-            last = moved
-        i = int(np.argmax(np.abs(left).max(axis=1)))
+            last_change = change
+        i = int(np.argmax(np.abs(residuals).max(axis=1)))
         raise StepError(
             f"step {int(steps.k[i])}: the stages of a solved step were not found again; use a smaller dt",
             int(steps.k[i]),
-            float(last),
+            float(last_change),
             "no convergence",
         )
 
@@ -208,12 +208,12 @@ class GalerkinDerivatives:
         start is not included.
         """
         rule, s, n = self.f.quadrature, self.f.stages, len(o)
-        m, f, kept, along = self._parts(o)
-        by = h.reshape(-1, *[1] * (o.ndim - 1))
-        rows = [m[:, :s] - by * np.einsum("ij,nj...->ni...", rule.Ab, f[:, :s])]
+        m, f, constraints, rates = self._parts(o)
+        lengths = h.reshape(-1, *[1] * (o.ndim - 1))
+        rows = [m[:, :s] - lengths * np.einsum("ij,nj...->ni...", rule.Ab, f[:, :s])]
         if self.f.nm:
-            gained = by * np.einsum("j,nj...->n...", rule.b, f[:, :s])[:, None]
-            rows += [kept[:, 1:s], m[:, s:] - gained, along[:, s:]]
+            gained = lengths * np.einsum("j,nj...->n...", rule.b, f[:, :s])[:, None]
+            rows += [constraints[:, 1:s], m[:, s:] - gained, rates[:, s:]]
         return np.concatenate([r.reshape(n, -1, *o.shape[3:]) for r in rows], axis=1)
 
     def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
@@ -224,28 +224,28 @@ class GalerkinDerivatives:
         respect to o.
         """
         rule, s, nd, nm, n = self.f.quadrature, self.f.stages, self.f.nd, self.f.nm, len(mu)
-        found = np.zeros((n, self.points, 2 * (nd + nm)))
-        m, f, kept, along = self._parts(found)
+        gradient = np.zeros((n, self.points, 2 * (nd + nm)))
+        m, f, constraints, rates = self._parts(gradient)
         of_stages, of_kept, of_end, of_along = np.split(
             mu, np.cumsum([s * nd, (s - 1) * nm, nd * (nm > 0)]), axis=1
         )
         m[:, :s] = of_stages.reshape(n, s, nd)
         f[:, :s] = -h[:, None, None] * np.einsum("ij,nia->nja", rule.Ab, m[:, :s])
         if nm:
-            kept[:, 1:s], along[:, s], m[:, s] = of_kept.reshape(n, s - 1, nm), of_along, of_end
+            constraints[:, 1:s], rates[:, s], m[:, s] = of_kept.reshape(n, s - 1, nm), of_along, of_end
             f[:, :s] -= h[:, None, None] * rule.b[:, None] * of_end[:, None]
-        return found
+        return gradient
 
-    def residual(self, steps: Steps, at: Points) -> np.ndarray:
+    def residual(self, steps: Steps, points: Points) -> np.ndarray:
         """Return the residuals (N, nw) of the equations of N steps.
-        The argument `at` has the values of momenta, forces and constraints at the quadrature points.
+        The argument `points` has the values of momenta, forces and constraints at the quadrature points.
         """
-        f, left = self.f, self.left(steps.h, at.o)
+        f, residuals = self.f, self.left(steps.h, points.o)
         p, s, nd = steps.x0[:, f.nq : f.nq + f.nd], f.stages, f.nd
-        left[:, : s * nd] -= np.tile(p, (1, s))
+        residuals[:, : s * nd] -= np.tile(p, (1, s))
         if f.nm:
-            left[:, -nd - f.nm : -f.nm] -= p
-        return left
+            residuals[:, -nd - f.nm : -f.nm] -= p
+        return residuals
 
     # -- derivatives --------------------------------------------------------------------------------
 
@@ -260,10 +260,10 @@ class GalerkinDerivatives:
         f, rule = self.f, self.f.quadrature
         n, s, nq, nd, nm, P = len(steps), f.stages, f.nq, f.nd, f.nm, self.points
         h = steps.h[:, None, None]
-        at = self.at(steps, theta, self.solved(steps, theta))
-        momentum = np.zeros((nd, at.y_s.shape[3]))
+        points = self.at(steps, theta, self.solved(steps, theta))
+        momentum = np.zeros((nd, points.y_s.shape[3]))
         momentum[:, nq : nq + nd] = np.eye(nd)
-        matrix, right = self.left(steps.h, at.o_w), self.left(steps.h, at.o_y @ at.y_s)
+        matrix, right = self.left(steps.h, points.o_w), self.left(steps.h, points.o_y @ points.y_s)
         right[:, : s * nd] -= np.tile(momentum, (s, 1))
         if nm:
             right[:, -nd - nm : -nm] -= momentum
@@ -278,26 +278,26 @@ class GalerkinDerivatives:
                 "singular M",
             ) from None
         V_s, lam_s, v_s = self.split(w_s)
-        y, A = at.y_s.copy(), np.concatenate([rule.A, rule.b[None]])[:P]
+        y, A = points.y_s.copy(), np.concatenate([rule.A, rule.b[None]])[:P]
         y[:, :, :nd] += h[..., None] * np.einsum("ij,njas->nias", A, V_s)
         y[:, :s, nq : nq + nd] += V_s
         y[:, s:, nq : nq + nd] += v_s.reshape(n, P - s, nd, y.shape[3])
         y[:, :s, self.ny - nm :] += lam_s
-        f_s = at.o_y[:, :s, nd : 2 * nd] @ y[:, :s]
-        after, k = np.zeros((n, f.nx + nm, y.shape[3])), np.arange(f.nk)
+        f_s = points.o_y[:, :s, nd : 2 * nd] @ y[:, :s]
+        derivatives, k = np.zeros((n, f.nx + nm, y.shape[3])), np.arange(f.nk)
         rho = f.nx + len(f.system.inputs) + k
-        after[:, np.arange(nd), np.arange(nd)] = 1.0
-        after[:, :nd] += h * np.einsum("j,njas->nas", rule.b, V_s)
-        after[:, nd + k, rho] = 1.0
-        after[:, nq : nq + nd] = momentum + h * np.einsum("j,njas->nas", rule.b, f_s)
-        after[:, nq + nd + k, rho] = 1 / h[:, 0]
-        after[:, nq + nd + k, nd + k] = -1 / h[:, 0]
-        after[:, f.nx :] = h * np.einsum("j,njas->nas", rule.b, lam_s)
-        return at, matrix, y, after
+        derivatives[:, np.arange(nd), np.arange(nd)] = 1.0
+        derivatives[:, :nd] += h * np.einsum("j,njas->nas", rule.b, V_s)
+        derivatives[:, nd + k, rho] = 1.0
+        derivatives[:, nq : nq + nd] = momentum + h * np.einsum("j,njas->nas", rule.b, f_s)
+        derivatives[:, nq + nd + k, rho] = 1 / h[:, 0]
+        derivatives[:, nq + nd + k, nd + k] = -1 / h[:, 0]
+        derivatives[:, f.nx :] = h * np.einsum("j,njas->nas", rule.b, lam_s)
+        return points, matrix, y, derivatives
 
     def first(self, steps: Steps, theta: np.ndarray) -> Linearization:
-        after, nx = self._chained(steps, theta)[-1], self.f.nx
-        return Linearization.of(after[:, :nx], after[:, nx:], self.f.nu)
+        derivatives, nx = self._chained(steps, theta)[-1], self.f.nx
+        return Linearization.of(derivatives[:, :nx], derivatives[:, nx:], self.f.nu)
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of N steps, contracted with covectors.
@@ -309,17 +309,17 @@ class GalerkinDerivatives:
         """
         f, rule = self.f, self.f.quadrature
         n, s, nq, nd, P = len(steps), f.stages, f.nq, f.nd, self.points
-        at, matrix, y, _ = self._chained(steps, theta)
-        by = steps.h[:, None, None] * rule.b[:, None]
-        weights = np.zeros(at.o.shape)
-        weights[:, :s, nd : 2 * nd] = by * Z[:, None, nq : nq + nd]
-        direct = np.einsum("npo,npow->nw", weights, at.o_w)
+        points, matrix, y, _ = self._chained(steps, theta)
+        factors = steps.h[:, None, None] * rule.b[:, None]
+        weights = np.zeros(points.o.shape)
+        weights[:, :s, nd : 2 * nd] = factors * Z[:, None, nq : nq + nd]
+        direct = np.einsum("npo,npow->nw", weights, points.o_w)
         of_V, of_lam, _ = self.split(direct)
-        of_V += by * Z[:, None, :nd]
-        of_lam += by * zeta[:, None]
+        of_V += factors * Z[:, None, :nd]
+        of_lam += factors * zeta[:, None]
         mu = -np.linalg.solve(np.swapaxes(matrix, 1, 2), direct[..., None])[..., 0]
         weights += self.weights(steps.h, mu)
-        H = self._second(*at.args, weights.reshape(n * P, -1))[0].reshape(n, P, self.ny, self.ny)
+        H = self._second(*points.args, weights.reshape(n * P, -1))[0].reshape(n, P, self.ny, self.ny)
         whole = (np.swapaxes(y, 2, 3) @ H @ y).sum(axis=1)
         return SecondOrder.of(whole, f.ndx, f.nu)
 
@@ -341,14 +341,14 @@ class GalerkinEquations(BranchEquations):
         self.start, self.weights, self.size, self.turns = np.zeros((4, of.nw))
         columns = self.start, self.weights, self.size, self.turns
         each = v0, np.sqrt(f.lagrangian.mass_scale), size, turns
-        for found, values in zip(columns, each, strict=True):
-            V, _, v = of.split(found[None])
+        for column, values in zip(columns, each, strict=True):
+            V, _, v = of.split(column[None])
             V[:], v[:] = values, values[: v.shape[1]]
 
     def _at(self, w: np.ndarray, share: float) -> tuple[Steps, Points, np.ndarray]:
         f, length = self.of.f, share * self.dt
-        nf, held = len(f.system.inputs), self.x[f.nd : f.nq]
-        u = np.concatenate([self.u[:nf], held + share * (self.u[nf:] - held)])
+        nf, q_k = len(f.system.inputs), self.x[f.nd : f.nq]
+        u = np.concatenate([self.u[:nf], q_k + share * (self.u[nf:] - q_k)])
         one = self.x[None], self.x[None], u[None], np.zeros((1, 0))
         steps = Steps(*one, np.array([self.t]), np.array([length]), np.zeros(1, int))
         size = np.ones((1, self.of.nw))
@@ -356,34 +356,34 @@ class GalerkinEquations(BranchEquations):
         return steps, self.of.at(steps, f.theta, w * size), size[0]
 
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
-        steps, at, by = self._at(w, share)
-        return Linearized(self.of.residual(steps, at)[0], self.of.left(steps.h, at.o_w)[0] * by)
+        steps, points, factors = self._at(w, share)
+        return Linearized(self.of.residual(steps, points)[0], self.of.left(steps.h, points.o_w)[0] * factors)
 
     def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the next state and the multipliers of a step.
         They are computed from the unknowns w of the step.
         """
-        f, (_, at, size) = self.of.f, self._at(w, 1.0)
+        f, (_, points, size) = self.of.f, self._at(w, 1.0)
         V, lam, _ = (a[0] for a in self.of.split((w * size)[None]))
         rho, b = self.u[len(f.system.inputs) :], self.dt * f.quadrature.b
         q = self.x[: f.nd] + b @ V
-        p = self.x[f.nq : f.nq + f.nd] + b @ at.o[0, : f.stages, f.nd : 2 * f.nd]
+        p = self.x[f.nq : f.nq + f.nd] + b @ points.o[0, : f.stages, f.nd : 2 * f.nd]
         return np.concatenate([q, rho, p, (rho - self.x[f.nd : f.nq]) / self.dt]), b @ lam
 
-    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
+    def failure(self, root: BranchRoot, k: int, where: str) -> StepError | None:
         f = self.of.f
-        if not np.isnan(found.error):
+        if not np.isnan(root.error):
             if not f.nm:
                 return None
-            q, V = self.x[: f.nq].copy(), self.of.split(found.w[None])[0][0]
-            q[: f.nd] += found.share * self.dt * f.quadrature.b @ V
-            q[f.nd :] += found.share * (self.u[len(f.system.inputs) :] - q[f.nd :])
+            q, V = self.x[: f.nq].copy(), self.of.split(root.w[None])[0][0]
+            q[: f.nd] += root.share * self.dt * f.quadrature.b @ V
+            q[f.nd :] += root.share * (self.u[len(f.system.inputs) :] - q[f.nd :])
             J = directions_within(f.lagrangian, q, NEAR, **f.parameters)
-            return singular_ahead(J, f.multiplier_names, found, self.dt, k, where, PASSING)
+            return singular_ahead(J, f.multiplier_names, root, self.dt, k, where, PASSING)
         return StepError(
             f"{where}. The equations are not finite where the solver stopped: a potential or force is not a "
             "number there, or the step leaves what numbers can hold; use a smaller dt",
             k,
-            float(found.error),
+            float(root.error),
             "not finite",
         )

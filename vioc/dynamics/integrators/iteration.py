@@ -23,13 +23,15 @@ def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.F
     args = [ca.MX.sym("a", iterate.numel_in(i)) for i in range(iterate.n_in())]
     names = ("error", "before", "worst")
     state = [args[0], ca.MX.sym("result", iterate.numel_out(1)), *map(ca.MX.sym, names)]
-    y, result, error, before, worst = state
+    y, result, error, previous, worst = state
     context = args[1:]
     keep = ca.Function("keep", [*state, *context], state)
-    y_next, found, now = iterate(y, *context)
-    ratio = ca.if_else(ca.logic_and(error < ca.inf, now > STALLED), now / error, 0.0)
-    step = ca.Function("once", [*state, *context], [y_next, found, now, error, ca.fmax(worst, ratio)])
-    falls = ca.logic_or(error < 0.9 * before, error > STALLED)
+    y_next, outputs, correction = iterate(y, *context)
+    ratio = ca.if_else(ca.logic_and(error < ca.inf, correction > STALLED), correction / error, 0.0)
+    step = ca.Function(
+        "once", [*state, *context], [y_next, outputs, correction, error, ca.fmax(worst, ratio)]
+    )
+    falls = ca.logic_or(error < 0.9 * previous, error > STALLED)
     goes = ca.logic_and(ca.logic_and(error > tolerance, falls), worst <= contraction)
     for count in GROUPS:  # number of nested calls
         either = ca.Function.if_else("either", step, keep)
@@ -51,10 +53,10 @@ def by_newton(iterate: ca.Function) -> ca.Function | None:
     if iterate.numel_out(0) > NEWTON:
         return None
     columns, *_ = args = iterate.sx_in()
-    then, *rest = iterate(*args)
-    left = columns - then
-    slope = ca.densify(ca.jacobian(left, columns))
-    equations = ca.Function("left", args, [left, slope, *rest])
-    given = [ca.MX.sym("a", a.numel()) for a in args]
-    rows, matrix, *found = equations(*given)
-    return ca.Function("newton", given, [given[0] - ca.solve(matrix, rows, "qr"), *found])
+    following, *rest = iterate(*args)
+    residual = columns - following
+    slope = ca.densify(ca.jacobian(residual, columns))
+    equations = ca.Function("left", args, [residual, slope, *rest])
+    symbols = [ca.MX.sym("a", a.numel()) for a in args]
+    rows, matrix, *outputs = equations(*symbols)
+    return ca.Function("newton", symbols, [symbols[0] - ca.solve(matrix, rows, "qr"), *outputs])

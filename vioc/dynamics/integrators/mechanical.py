@@ -115,8 +115,8 @@ class MechanicalMap(KernelMap):
         if "slips" not in takes:  # slips are constraints on velocities
             check_holonomic(system, type(self).__name__)
         self.system = system
-        named = zip(system.constraint_names, system.constraints, strict=True)
-        velocities = [n for n, c in named if isinstance(c, VelocityConstraint)]
+        items = zip(system.constraint_names, system.constraints, strict=True)
+        velocities = [n for n, c in items if isinstance(c, VelocityConstraint)]
         self._velocity_constraints = tuple(n for n in velocities if n not in self.redundant)
         self.dt = dt
         self.dt = float(self.lengths(None, 1)[0])
@@ -153,8 +153,8 @@ class MechanicalMap(KernelMap):
 
     @property
     def _options(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in self.choices}
-        return {**own, "wrap": self.wrap, "tolerance": self.tolerance, "backend": self.backend.name}
+        options = {name: getattr(self, name) for name in self.choices}
+        return {**options, "wrap": self.wrap, "tolerance": self.tolerance, "backend": self.backend.name}
 
     def with_system(self: Map, system: System) -> Map:
         """Return an integrator with the same options and parameters for another system."""
@@ -194,12 +194,12 @@ class MechanicalMap(KernelMap):
             review=self._review,
         )
 
-    def _moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
-        there = x.copy()
-        there[: self.nd] += by
+    def _moved(self, x: np.ndarray, displacement: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        result = x.copy()
+        result[: self.nd] += displacement
         if self.nm:
-            there[: self.nq] = self.consistent_configuration(there[: self.nq], fixed=fixed).q
-        return there
+            result[: self.nq] = self.consistent_configuration(result[: self.nq], fixed=fixed).q
+        return result
 
     def _check_starts(self, X: np.ndarray, k: int) -> None:
         """Raise `StepError` if constraints are dependent at the start of a step.
@@ -257,8 +257,11 @@ class MechanicalMap(KernelMap):
             return v[: self.nd]
         p = self._legendre(q, v, self.theta)[0][:, 0]
         if self.rule is not None and self.rule.lacking:
-            forces, at = input_of(self, u)[: len(self.system.inputs)], (np.zeros(1), self.theta)
-            p = p - self.rule.lacking * self.dt * self._generalized_force(q, v, forces, *at)[0][: self.nd, 0]
+            forces, args = input_of(self, u)[: len(self.system.inputs)], (np.zeros(1), self.theta)
+            p = (
+                p
+                - self.rule.lacking * self.dt * self._generalized_force(q, v, forces, *args)[0][: self.nd, 0]
+            )
         return p
 
     @property
@@ -288,8 +291,8 @@ class MechanicalMap(KernelMap):
         q0, q1, u, t, dt = (ca.SX.sym("a", n) for n in (self.nq, self.nq, self.nu, 1, 1))
         theta = self.symbols.parameters
         p = self.rule.momentum_function(q0, q1, vec.part(u, 0, len(self.system.inputs)), t, dt, theta)
-        rest = ca.densify(ca.vertcat(p, vec.part(q1 - q0, self.nd) / dt))
-        return ca.Function("recovery", [q0, q1, u, t, dt, theta], [rest])
+        outputs = ca.densify(ca.vertcat(p, vec.part(q1 - q0, self.nd) / dt))
+        return ca.Function("recovery", [q0, q1, u, t, dt, theta], [outputs])
 
     def inverse_dynamics(self, q: Any, x0: Any = None, k: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return an initial state and inputs whose steps pass exactly through given configurations.
@@ -355,8 +358,8 @@ class MechanicalMap(KernelMap):
 
     def _inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         by_x, by_u = held_inputs(self, ends)
-        at, row = np.arange(self.nd, self.nq), np.arange(self.nu - self.nk, self.nu)
-        by_x[:, row, at], by_u[:, row, row] = 1 - ends[:, None], ends[:, None]  # linear in time
+        columns, row = np.arange(self.nd, self.nq), np.arange(self.nu - self.nk, self.nu)
+        by_x[:, row, columns], by_u[:, row, row] = 1 - ends[:, None], ends[:, None]  # linear in time
         return by_x, by_u
 
     def _find(self, name: str) -> ca.SX | None:
@@ -417,13 +420,13 @@ class MechanicalMap(KernelMap):
     @shared
     def _distances(self) -> dict[str, DistanceConstraint]:
         """Strings and rods of the mechanism, which are distance constraints, by name."""
-        named = zip(self.system.constraint_names, self.system.constraints, strict=True)
-        return {name: c for name, c in named if isinstance(c, DistanceConstraint)}
+        items = zip(self.system.constraint_names, self.system.constraints, strict=True)
+        return {name: c for name, c in items if isinstance(c, DistanceConstraint)}
 
     @property
     def _holonomic(self) -> list[str]:
-        named = zip(self.system.constraint_names, self.system.constraints, strict=True)
-        return [n for n, c in named if not isinstance(c, VelocityConstraint)]
+        items = zip(self.system.constraint_names, self.system.constraints, strict=True)
+        return [n for n, c in items if not isinstance(c, VelocityConstraint)]
 
     def _force_rounding(self, dt: float) -> float:
         """Return the error of forces that rounding of configurations can cause.
@@ -475,10 +478,10 @@ class MechanicalMap(KernelMap):
         If some constraints are redundant, the impulses of all constraints are not unique, and those of least
         norm are chosen.
         """
-        known = list(self.lagrangian.constraint_names)
+        names = list(self.lagrangian.constraint_names)
         if not self.redundant:
-            return self.symbols.multipliers[known.index(name)]
-        return self._shared_impulses[[*known, *self.redundant].index(name)]
+            return self.symbols.multipliers[names.index(name)]
+        return self._shared_impulses[[*names, *self.redundant].index(name)]
 
     @shared
     def _shared_impulses(self) -> ca.SX:
@@ -486,10 +489,10 @@ class MechanicalMap(KernelMap):
         Redundant constraints come last. The impulses are those of least norm.
         """
         names, Dh = self.system.constraint_names, self._all_constraints(*self._q_and_parameters)[1]
-        kept, rest = (
+        independent, dependent = (
             Dh[[names.index(n) for n in some], : self.nd] for some in (self.multiplier_names, self.redundant)
         )
-        return ca.vertcat(*least_norm(kept, rest, self.symbols.multipliers))
+        return ca.vertcat(*least_norm(independent, dependent, self.symbols.multipliers))
 
     @shared
     def _directions(self) -> Evaluator:
@@ -530,13 +533,13 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _implicit(self) -> Implicit | None:
-        def begun() -> bool:
+        def is_built() -> bool:
             return "_tangent_velocity" in self.built
 
         if self.conjugate == "v":
             return None
         symbols = self.symbols.x, self.symbols.parameters
-        return Implicit(*symbols, lambda: self._tangent_velocity, begun, self._legendre_equations)
+        return Implicit(*symbols, lambda: self._tangent_velocity, is_built, self._legendre_equations)
 
     def _legendre_equations(self) -> Equations:
         lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
@@ -582,10 +585,10 @@ class MechanicalMap(KernelMap):
         The integral is approximated by the midpoint rule.
         """
         q, h = run.x[:, : self.nq], run.step_lengths
-        moved = np.diff(q, axis=0)
-        args = (q[:-1] + q[1:]) / 2, moved / h[:, None], run.u[:, : len(self.system.inputs)]
+        dq = np.diff(q, axis=0)
+        args = (q[:-1] + q[1:]) / 2, dq / h[:, None], run.u[:, : len(self.system.inputs)]
         F = self._generalized_force(*args, (run.t[:-1] + h / 2)[:, None], self.theta)[0][..., 0]
-        return (F * moved).sum(axis=1)
+        return (F * dq).sum(axis=1)
 
     def _diverged(self, run: Trajectory, ended: bool) -> tuple[int, str] | None:
         if self.conjugate != "p" or not (ended or grows(self, run)) or not closed(self):

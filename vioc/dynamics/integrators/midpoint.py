@@ -146,14 +146,14 @@ class MidpointVI(MechanicalMap):
         rounding errors; else it is 0.
         """
         q, theta, names = ca.SX.sym("q", self.nq), self.symbols.parameters, self.system.constraint_names
-        out, kept = (
+        omitted, independent = (
             [i for i, n in enumerate(names) if (n in self.redundant) == left] for left in (True, False)
         )
         h, Dh, sizes, directions = self._all_constraints(q, theta)
         rounding = FOLLOWS * (
-            ca.fabs(Dh[out, :]) @ (ca.DM(self.lagrangian.natural_sizes) + ca.fabs(q)) + sizes[out, 0]
+            ca.fabs(Dh[omitted, :]) @ (ca.DM(self.lagrangian.natural_sizes) + ca.fabs(q)) + sizes[omitted, 0]
         )
-        sound = ca.vertcat(ca.fabs(h[out]) <= rounding, ca.sum2(ca.fabs(directions[kept, :])) > 0)
+        sound = ca.vertcat(ca.fabs(h[omitted]) <= rounding, ca.sum2(ca.fabs(directions[independent, :])) > 0)
         return ca.Function(
             "contradiction", [q, theta], [ca.if_else(ca.sum1(sound) == len(names), 0.0, ca.inf)]
         )
@@ -211,16 +211,16 @@ class MidpointVI(MechanicalMap):
             if (flat := dependent_constraints(J, self.multiplier_names, where, k, 0.0, NEAR)) is not None:
                 raise self._advised(flat, x_next[: self.nq])
             h = self.whole.constraints(x_next[: self.nq], **self.parameters)
-            off = {n: h[self.system.constraint_names.index(n)] for n in self.redundant}
-            worst = max(off, key=lambda n: abs(off[n]))
+            violations = {n: h[self.system.constraint_names.index(n)] for n in self.redundant}
+            worst = max(violations, key=lambda n: abs(violations[n]))
             better = left_out(self.whole, x[: self.nq], **self.parameters)[1]
             raise StepError(
                 f"step {k} (t = {t:.6g} s): {worst} was left out as redundant, but does not follow from the "
-                f"other constraints there: h = {off[worst]:.3g}, expected 0. Where the step starts "
+                f"other constraints there: h = {violations[worst]:.3g}, expected 0. Where the step starts "
                 f"{', '.join(better) or 'no constraint'} follows from the others: "
                 f"MidpointVI(..., redundant={better!r}), if they do not contradict each other",
                 k,
-                abs(off[worst]),
+                abs(violations[worst]),
                 "singular constraints",
             )
         warn_singular(self, self.rule, x, u, t, dt, x_next)

@@ -95,9 +95,9 @@ class MidpointRule(ChordRule):
         """
         f, theta = self.f, self.f.symbols.parameters
         q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
-        after, between = f.constraint(q1, theta)[0], f.constraint((q0 + q1) / 2, theta)[1]
+        values, between = f.constraint(q1, theta)[0], f.constraint((q0 + q1) / 2, theta)[1]
         rows = [
-            between[i, :] @ (q1 - q0) if on_the_way else after[i]
+            between[i, :] @ (q1 - q0) if on_the_way else values[i]
             for i, on_the_way in enumerate(self.kept_on_the_way)
         ]
         column = ca.vertcat(ca.SX(0, 1), *rows)
@@ -141,10 +141,10 @@ class MidpointRule(ChordRule):
         dominates for small dt. The terms of order dt^2 are those of springs and dampers.
         """
         f, lag, h = self.f, self.f.lagrangian, ca.SX.sym("dt")
-        rest = -h * self.of_terms(h)
-        links, diagonal = lag.first.links, ca.vertsplit(ca.diag(rest))
-        pairs = [(i, j) for i, j in zip(*rest.sparsity().get_triplet(), strict=True) if i < j]
-        couplings = {(i, j): (rest[i, j] + rest[j, i]) / 2 for i, j in pairs}
+        terms = -h * self.of_terms(h)
+        links, diagonal = lag.first.links, ca.vertsplit(ca.diag(terms))
+        pairs = [(i, j) for i, j in zip(*terms.sparsity().get_triplet(), strict=True) if i < j]
+        couplings = {(i, j): (terms[i, j] + terms[j, i]) / 2 for i, j in pairs}
         poses = [link.pose for link in links]
         factored = ArticulatedInverse.of_masses(links, poses, f.nd, diagonal, -h, couplings)
         numbers = lag.function("articulated", [ca.vertcat(*factored.entries())], [h])

@@ -26,7 +26,7 @@ CORRECTIONS = 12  # for one root at most: from a guess within the ball above, si
 SHORTEST = 2.0**-16  # least relative growth of the share, below which the branch counts as ended
 SINGULAR = 1e9  # condition number above which the matrix at length 0 counts as singular
 EVALUATIONS = 2000  # largest number of evaluations of the equations of one step
-NEXT = 2.0**-10  # first stride beyond `begun`, relative to its share
+NEXT = 2.0**-10  # first stride beyond `start`, relative to its share
 # Relative distance from dependence, below which constraints at the last root of a branch count as dependent:
 # a branch ends within twice `SHORTEST` of a singular position, plus a margin
 NEAR = 1e-4
@@ -117,26 +117,26 @@ class BranchEquations(ABC):
         They are evaluated at the rates w; `share` in (0, 1] is the fraction of the step length.
         """
 
-    def reason(self, found: BranchRoot) -> str:
+    def reason(self, root: BranchRoot) -> str:
         """Return a text that explains why the branch of roots has a fold.
         The text is empty if the reason is unknown.
         """
         return ""
 
     @abstractmethod
-    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
+    def failure(self, root: BranchRoot, k: int, where: str) -> StepError | None:
         """Return the error that explains why step k has no solution, or None.
-        The result is None if the cause is unknown. The search for the solution ended at the root `found`;
+        The result is None if the cause is unknown. The search for the solution ended at the root `root`;
         `where` is the beginning of the error's text.
         """
 
 
 def solve_step(
-    equations: BranchEquations, k: int, t: float, tolerance: float, begun: BranchRoot | None = None
+    equations: BranchEquations, k: int, t: float, tolerance: float, start: BranchRoot | None = None
 ) -> BranchRoot:
     """Solve step k by continuation in its length, and return the root.
     The continuation follows the branch of roots that starts at length 0 at the present state, or at the root
-    `begun`.
+    `start`.
 
     Raises
     ------
@@ -146,32 +146,32 @@ def solve_step(
     """
     dt = equations.dt
     with np.errstate(all="ignore"):  # overflow and NaN are tested for
-        found = follow(equations, tolerance, begun)
-    if found.share == 1.0 and found.error <= tolerance:
-        return found
+        root = follow(equations, tolerance, start)
+    if root.share == 1.0 and root.error <= tolerance:
+        return root
     where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) does not exist"
     with np.errstate(all="ignore"):
-        known = equations.failure(found, k, where)
-    if known is not None:
-        raise known
-    if found.given_up:
+        failure = equations.failure(root, k, where)
+    if failure is not None:
+        raise failure
+    if root.given_up:
         raise StepError(
             f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: its root could be followed only up to "
-            f"{found.share * dt:.3g} s. The motion turns too far for one step, or comes to a singular "
+            f"{root.share * dt:.3g} s. The motion turns too far for one step, or comes to a singular "
             "attitude of its coordinates; use a smaller dt (f.with_dt, f.substeps(n)), or other coordinates "
             "(vioc.dynamics.charts.rollout_charts)",
             k,
-            float(found.error),
+            float(root.error),
             "no convergence",
         )
-    if found.share > 0:
-        length, why = found.share * dt, equations.reason(found)
+    if root.share > 0:
+        length, why = root.share * dt, equations.reason(root)
         raise StepError(
             f"{where}: from this state the equations have a motion for steps up to {length:.3g} s, where its "
             f"branch of solutions folds back{why}. Use a smaller dt (f.with_dt, f.substeps(n)); "
             "rollout(..., adaptive=True) cuts such steps, to look at the motion",
             k,
-            float(found.error),
+            float(root.error),
             "fold",
             length=length,
         )
@@ -181,14 +181,14 @@ def solve_step(
         "attitude beside the pole of its chart) or constraints are singular; steps of another length may be "
         "solved (f.with_dt, f.substeps(n), rollout(..., adaptive=True))",
         k,
-        float(found.error),
+        float(root.error),
         "no convergence",
     )
 
 
-def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | None = None) -> BranchRoot:
+def follow(equations: BranchEquations, tolerance: float, start: BranchRoot | None = None) -> BranchRoot:
     """Follow the branch of roots of a step with growing length.
-    The branch starts at length 0, or at the root `begun`. The step is solved for increasing fractions of its
+    The branch starts at length 0, or at the root `start`. The step is solved for increasing fractions of its
     length. The guess of each root is extrapolated from the last two roots. The result is the last root found.
 
     A root is accepted only if Newton's corrections contract so fast that no other root is near, and if the
@@ -207,8 +207,8 @@ def follow(equations: BranchEquations, tolerance: float, begun: BranchRoot | Non
     of_masses, sign = (orientation(a, equations.weights) for a in (there[:n, :n], there))
     if equations.contact:
         sign = 0.0
-    if begun is not None:
-        last, stride = begun, NEXT * begun.share
+    if start is not None:
+        last, stride = start, NEXT * start.share
         there = equations(last.w, last.share).matrix
         sign = np.linalg.slogdet(there)[0]
     while spent < EVALUATIONS:
@@ -314,23 +314,23 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
         along = np.linalg.solve(there, -rate_by_share(equations, last.w, last.multipliers, last.share))
     except np.linalg.LinAlgError:
         return False
-    begun = np.concatenate([last.w, last.multipliers, [last.share]])
+    first = np.concatenate([last.w, last.multipliers, [last.share]])
     tangent = np.append(along, 1.0)
     for reach in FOLD_REACH:
-        z, before = begun + reach * stride * tangent, np.inf
+        z, before = first + reach * stride * tangent, np.inf
         for _ in range(CORRECTIONS):
             w, lam, share = z[:n], z[n:-1], float(z[-1])
             if not 0 < share <= 1:
                 break
             now = equations(w, share)
-            left = np.append(now.residual + now.matrix[:, n:] @ lam, 0.0)
+            residual = np.append(now.residual + now.matrix[:, n:] @ lam, 0.0)
             bordered = np.vstack(
                 [np.column_stack([now.matrix, rate_by_share(equations, w, lam, share)]), weights**2 * tangent]
             )
-            if not (np.isfinite(left).all() and np.isfinite(bordered).all()):
+            if not (np.isfinite(residual).all() and np.isfinite(bordered).all()):
                 break
             try:
-                step = np.linalg.solve(bordered, -left)
+                step = np.linalg.solve(bordered, -residual)
             except np.linalg.LinAlgError:
                 break
             z, size = z + step, float(np.linalg.norm(weights * step))
@@ -338,7 +338,7 @@ def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tole
                 if z[-1] < last.share and np.linalg.slogdet(now.matrix)[0] * sign < 0:
                     return True
                 break
-            if not size <= max(before / 2, np.linalg.norm(weights * (z - begun)) * DIFFERENCE):
+            if not size <= max(before / 2, np.linalg.norm(weights * (z - first)) * DIFFERENCE):
                 break
             before = size
     return False
@@ -421,14 +421,14 @@ def newton(
 
 
 def singular_ahead(
-    J: np.ndarray, names: tuple[str, ...], found: BranchRoot, dt: float, k: int, where: str, advice: str
+    J: np.ndarray, names: tuple[str, ...], root: BranchRoot, dt: float, k: int, where: str, advice: str
 ) -> StepError | None:
     """Return an error if a branch of roots ends at dependent constraints, or None.
-    The matrix J (m, n) is the constraint Jacobian at the last root of the branch, `found`. The constraints
+    The matrix J (m, n) is the constraint Jacobian at the last root of the branch, `root`. The constraints
     count as dependent if the gradient of one is a linear combination of the other gradients up to the
     tolerance `NEAR`.
     """
-    if not found.share > 0 or not np.isfinite(J).all():
+    if not root.share > 0 or not np.isfinite(J).all():
         return None
     rank, beyond = rank_of_rows(J, names, NEAR)
     if not beyond:
@@ -436,12 +436,12 @@ def singular_ahead(
     verb = "follows" if len(beyond) == 1 else "follow"
     return StepError(
         f"{where}: it would end in, or pass, a singular position of the constraints, which the motion comes "
-        f"to after {found.share * dt:.6g} s: there {', '.join(beyond)} {verb} from the others (rank {rank} "
+        f"to after {root.share * dt:.6g} s: there {', '.join(beyond)} {verb} from the others (rank {rank} "
         f"of {len(names)}). {advice}",
         k,
-        float(found.error),
+        float(root.error),
         "singular constraints",
-        length=found.share * dt,
+        length=root.share * dt,
     )
 
 

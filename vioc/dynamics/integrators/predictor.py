@@ -51,15 +51,15 @@ def _motion(f: MechanicalMap) -> ca.Function:
     J = scalars(Dh[:, :nd])
     saddle = Saddle(inverse, J, [[vec.minus(0.0, e) for e in row] for row in J])
 
-    def solved(a: ca.SX, b: ca.SX) -> tuple[ca.SX, ca.SX]:
+    def solution(a: ca.SX, b: ca.SX) -> tuple[ca.SX, ca.SX]:
         x, y = saddle.solve(ca.vertsplit(a), ca.vertsplit(b))
         return vec.column(x), vec.column(y)
 
     p, v_k = ca.SX.sym("p", nd), part(v, nd)
     carried = p - lag.M[:nd, nd:] @ v_k if nq > nd else p
-    v_d, _ = solved(carried, -(Dh[:, nd:] @ v_k) if nq > nd else ca.SX.zeros(Dh.shape[0]))
+    v_d, _ = solution(carried, -(Dh[:, nd:] @ v_k) if nq > nd else ca.SX.zeros(Dh.shape[0]))
     bias = (ca.jtimes(lag.L_v, q, v) - lag.L_q - lag.F)[:nd]
-    a, y = solved(-bias, -ca.jtimes(Dh @ v, q, v) if Dh.shape[0] else ca.SX(0, 1))
+    a, y = solution(-bias, -ca.jtimes(Dh @ v, q, v) if Dh.shape[0] else ca.SX(0, 1))
     of_velocity = ca.Function("velocity", [q, p, v_k, g.parameters], [v_d])
     of_acceleration = lag.function("acceleration", [a, y])
 
@@ -81,10 +81,10 @@ def far(reach: Any, turning: Iterable[bool]) -> Any:
     no angle turns by a sixth of a turn, tests of the matrix at the guess are valid on the whole path to the
     guess.
     """
-    at = [i for i, turns in enumerate(turning) if turns]
-    if not at:
+    angles = [i for i, turns in enumerate(turning) if turns]
+    if not angles:
         return 0.0
-    return ca.if_else(ca.mmax(ca.fabs(reach[at])) <= FAR, 0.0, ca.inf)
+    return ca.if_else(ca.mmax(ca.fabs(reach[angles])) <= FAR, 0.0, ca.inf)
 
 
 def bending_variables(lag: Lagrangian) -> np.ndarray:
@@ -102,17 +102,17 @@ def bending_variables(lag: Lagrangian) -> np.ndarray:
     bends = np.zeros(nd)
     for _ in range(2):
         q, v = rng.uniform(0.3, 1.2, lag.nq), rng.uniform(-1.0, 1.0, lag.nq)
-        u, own = rng.uniform(-1.0, 1.0, g.u_vector.numel()), theta * rng.uniform(0.8, 1.25, len(theta))
-        Q, by = np.tile(q, (3, nd, 1)), rng.uniform(0.5, 1.5, nd)
-        Q[0, np.arange(nd), np.arange(nd)] -= by
-        Q[2, np.arange(nd), np.arange(nd)] += by
-        args = (np.tile(a[:, None], (1, n)) for a in (v, u, np.zeros(1), own))
+        u, parameters = rng.uniform(-1.0, 1.0, g.u_vector.numel()), theta * rng.uniform(0.8, 1.25, len(theta))
+        Q, displacement = np.tile(q, (3, nd, 1)), rng.uniform(0.5, 1.5, nd)
+        Q[0, np.arange(nd), np.arange(nd)] -= displacement
+        Q[2, np.arange(nd), np.arange(nd)] += displacement
+        args = (np.tile(a[:, None], (1, n)) for a in (v, u, np.zeros(1), parameters))
         with np.errstate(all="ignore"):
-            before, here, after = np.split(np.array(function(Q.reshape(n, -1).T, *args)), 3, axis=1)
-            size = np.abs(before) + np.abs(here) + np.abs(after)
-            size += FLOOR * np.abs(here).max(initial=0.0)
-            off = np.where(size > 0, np.abs(before - 2 * here + after) / size, 0.0)
-        bends = np.maximum(bends, np.where(np.isfinite(off), off, np.inf).max(axis=0, initial=0.0))
+            lower, middle, upper = np.split(np.array(function(Q.reshape(n, -1).T, *args)), 3, axis=1)
+            size = np.abs(lower) + np.abs(middle) + np.abs(upper)
+            size += FLOOR * np.abs(middle).max(initial=0.0)
+            bend = np.where(size > 0, np.abs(lower - 2 * middle + upper) / size, 0.0)
+        bends = np.maximum(bends, np.where(np.isfinite(bend), bend, np.inf).max(axis=0, initial=0.0))
     return bends > SAME
 
 
@@ -142,9 +142,9 @@ def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
     args = x, _, _, dt, _ = motion(f).sx_in()
     v, a, _ = motion(f)(*args)
     by_v, by_a = dt * v, dt**2 / 2 * a
-    at = [i for i, turns in enumerate(f.turning) if turns]
-    if at:
-        by_speed, by_force = ca.mmax(ca.fabs(by_v[at])), ca.mmax(ca.fabs(by_a[at]))
+    angles = [i for i, turns in enumerate(f.turning) if turns]
+    if angles:
+        by_speed, by_force = ca.mmax(ca.fabs(by_v[angles])), ca.mmax(ca.fabs(by_a[angles]))
         soft = ca.logic_and(by_force <= by_speed + STIFF, by_speed + by_force <= FAR)
         by_a = ca.if_else(soft, by_a, 0.0)
     outputs = [part(x, 0, f.nd) + by_v + by_a, far(by_v, f.turning)]

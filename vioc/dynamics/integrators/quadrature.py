@@ -42,18 +42,18 @@ class Quadrature:
     def stages(self) -> int:
         return len(self.b)
 
-    def values(self, at: np.ndarray) -> np.ndarray:
+    def values(self, points: np.ndarray) -> np.ndarray:
         """Return the values (m, s) of Lagrange polynomials at m points.
         The nodes of the polynomials are the s quadrature points.
         """
-        return values(self.c, at)
+        return values(self.c, points)
 
 
-def values(c: np.ndarray, at: np.ndarray) -> np.ndarray:
+def values(c: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Return the values (m, len(c)) of Lagrange polynomials at points.
-    The polynomials have the nodes c; `at` are the m points.
+    The polynomials have the nodes c; `points` are the m points.
     """
-    return np.array([[_lagrange(c, j)(t) for j in range(len(c))] for t in at])
+    return np.array([[_lagrange(c, j)(t) for j in range(len(c))] for t in points])
 
 
 @lru_cache

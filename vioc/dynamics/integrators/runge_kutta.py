@@ -108,9 +108,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         is singular. The residual times dt^2 estimates an error of q, as in `_defect`.
         """
         lag, c, nd = self.lagrangian, self.continuous, self.nd
-        still = ca.SX.zeros(self.nq)
-        bias = c.balance(still, ca.SX.zeros(self.nm))[:nd]
-        rate, J = c.constraint_acceleration(still), lag.Dh[:, :nd]
+        zeros = ca.SX.zeros(self.nq)
+        bias = c.balance(zeros, ca.SX.zeros(self.nm))[:nd]
+        rate, J = c.constraint_acceleration(zeros), lag.Dh[:, :nd]
         a, multipliers = c.saddle_solution(-bias, -rate)
         rows = ca.vertcat(lag.M[:nd, :nd] @ a - J.T @ multipliers + bias, J @ a + rate)
         return lag.function("acceleration", [ca.densify(a), ca.densify(multipliers), self._size_of(rows)])
@@ -153,9 +153,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         and results are (q, jump of v_k, parameters) -> jump of v_d, impulse of the constraints.
         """
         lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
-        given = ca.SX.sym("dv_k", self.nk)
-        dv, impulse = self.continuous.saddle_solution(-lag.M[:nd, nd:] @ given, -lag.Dh[:, nd:] @ given)
-        return ca.Function("jump", [g.q_vector, given, g.parameters], [dv, impulse])
+        dv_k = ca.SX.sym("dv_k", self.nk)
+        dv, impulse = self.continuous.saddle_solution(-lag.M[:nd, nd:] @ dv_k, -lag.Dh[:, nd:] @ dv_k)
+        return ca.Function("jump", [g.q_vector, dv_k, g.parameters], [dv, impulse])
 
     @shared
     def _defect(self) -> ca.Function:
@@ -209,7 +209,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
             jump = ca.vertcat(*self._jump(q0, rates - part(v0, nd), theta))
             v0 = ca.vertcat(part(v0, 0, nd) + part(jump, 0, nd), rates)
 
-        still = ca.MX.zeros(nk, 1)
+        zeros = ca.MX.zeros(nk, 1)
         a: list[ca.MX] = []
         lam: list[ca.MX] = []
 
@@ -219,8 +219,8 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
         error = ca.MX(0)
         for i in range(tab.stages):
-            q = q0 + tab.c[i] * dt * v0 + dt**2 * ca.vertcat(total(tab.Aq[i], a, nd), still)
-            v = v0 + dt * ca.vertcat(total(tab.A[i], a, nd), still)
+            q = q0 + tab.c[i] * dt * v0 + dt**2 * ca.vertcat(total(tab.Aq[i], a, nd), zeros)
+            v = v0 + dt * ca.vertcat(total(tab.A[i], a, nd), zeros)
             context = [forces, t + tab.c[i] * dt, theta]
             ai, li, defect = self._acceleration(q, v, *context)
             if tab.implicit(i):
@@ -228,15 +228,15 @@ class RungeKutta(ExplicitMap, MechanicalMap):
                 seed = dt**2 * ca.vertcat(ai, li)
                 w = self._implicit_stage(seed, q, v, *context, alpha, beta, dt**2) / dt**2
                 ai, li = part(w, 0, nd), part(w, nd)
-                q, v = q + alpha * ca.vertcat(ai, still), v + beta * ca.vertcat(ai, still)
+                q, v = q + alpha * ca.vertcat(ai, zeros), v + beta * ca.vertcat(ai, zeros)
                 defect = self._defect(q, v, *context, ai, li)
             error += dt**2 * defect
             a.append(ai)
             lam.append(li)
-        q1 = q0 + dt * v0 + dt**2 * ca.vertcat(total(tab.bq, a, nd), still)
+        q1 = q0 + dt * v0 + dt**2 * ca.vertcat(total(tab.bq, a, nd), zeros)
         if nk:
             q1 = ca.vertcat(part(q1, 0, nd), rho)  # without rounding
-        v1 = v0 + dt * ca.vertcat(total(tab.b, a, nd), still)
+        v1 = v0 + dt * ca.vertcat(total(tab.b, a, nd), zeros)
         multipliers = -dt * total(tab.b, lam, nm) - part(jump, nd)
         stages = ca.horzcat(*(ca.vertcat(*pair) for pair in zip(a, lam, strict=True)))
         outputs = [ca.vertcat(q1, v1), multipliers, error, jump, stages]

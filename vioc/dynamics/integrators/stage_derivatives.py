@@ -69,9 +69,9 @@ class StageDerivatives:
         y, w = ca.vertcat(g.q_vector, g.v_vector, g.u_vector, g.parameters), ca.vertcat(a, lam)
         args = [*f.lagrangian.state_args, a, lam]
         self._stage, self._stage_second = _derivatives("stage", R, y, w, args)
-        R, dv, given, impulse = _jump_rows(f)
-        y, w = ca.vertcat(g.q_vector, given, g.parameters), ca.vertcat(dv, impulse)
-        args = [g.q_vector, given, g.parameters, dv, impulse]
+        R, dv, prescribed, impulse = _jump_rows(f)
+        y, w = ca.vertcat(g.q_vector, prescribed, g.parameters), ca.vertcat(dv, impulse)
+        args = [g.q_vector, prescribed, g.parameters, dv, impulse]
         self._jump, self._jump_second = _derivatives("jump", R, y, w, args)
 
     def first(self, steps: Steps, theta: np.ndarray, jump: np.ndarray, stages: np.ndarray) -> StageFirstOrder:
@@ -120,7 +120,7 @@ class StageDerivatives:
 
         # the same sums for values and for their derivatives
         q_next, v_next = q0_s + H * v0_s, v0_s.copy()
-        done: list[SolvedRows] = []
+        solutions: list[SolvedRows] = []
         for i in range(tab.stages):
             Q, V = q0 + tab.c[i] * h[:, None] * v0, v0.copy()
             Q_s, V_s = q0_s + tab.c[i] * H * v0_s, v0_s.copy()
@@ -129,8 +129,8 @@ class StageDerivatives:
                 Q[:, :nd] += Aq[..., 0] * stages[j, :, :nd]
                 V[:, :nd] += A[..., 0] * stages[j, :, :nd]
                 if j < i:
-                    Q_s[:, :nd] += Aq * done[j].w_s[:, :nd]
-                    V_s[:, :nd] += A * done[j].w_s[:, :nd]
+                    Q_s[:, :nd] += Aq * solutions[j].w_s[:, :nd]
+                    V_s[:, :nd] += A * solutions[j].w_s[:, :nd]
             w = stages[i]
             args = [Q, V, forces, (t + tab.c[i] * h)[:, None], theta, w[:, :nd], w[:, nd:]]
             R_y, S = self._stage(*args)
@@ -139,14 +139,14 @@ class StageDerivatives:
             w_s = _solve(S, -R_y @ y_s, k)
             y_s[:, :nd] += Aq * w_s[:, :nd]
             y_s[:, nq : nq + nd] += A * w_s[:, :nd]
-            done.append(SolvedRows(args, y_s, w_s, R_y, S))
+            solutions.append(SolvedRows(args, y_s, w_s, R_y, S))
             q_next[:, :nd] += tab.bq[i] * H**2 * w_s[:, :nd]
             v_next[:, :nd] += tab.b[i] * H * w_s[:, :nd]
             mult_s -= tab.b[i] * H * w_s[:, nd:]
         if nk:
             q_next[:, nd:] = identity[:, crho]
         x_s = np.concatenate([q_next, v_next], axis=1)
-        return StageFirstOrder(Linearization.of(x_s, mult_s, f.nu), h, k, solved_jump, done)
+        return StageFirstOrder(Linearization.of(x_s, mult_s, f.nu), h, k, solved_jump, solutions)
 
     def second(self, first: StageFirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of N Runge-Kutta steps, contracted with covectors.
@@ -229,9 +229,9 @@ def _jump_rows(f: RungeKutta) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX]:
     mass matrix M and constraint Jacobian Dh.
     """
     lag, impulse = f.lagrangian, f.continuous.multipliers
-    mine, given = ca.SX.sym("dv", f.nd), ca.SX.sym("dv_k", f.nk)
-    full = ca.vertcat(mine, given)
+    mine, prescribed = ca.SX.sym("dv", f.nd), ca.SX.sym("dv_k", f.nk)
+    full = ca.vertcat(mine, prescribed)
     balance = (lag.M @ full)[: f.nd]
     if f.nm:
         balance -= lag.Dh[:, : f.nd].T @ impulse
-    return ca.vertcat(balance, lag.Dh @ full), mine, given, impulse
+    return ca.vertcat(balance, lag.Dh @ full), mine, prescribed, impulse

@@ -80,15 +80,15 @@ class StepDerivatives:
         weights = [ca.SX.sym(name, size) for name, size in (("mu", f.nd), ("z", f.nd), ("nu", f.nm))]
         args = [*parts, t, dt]
 
-        def columns(name: str, of: ca.SX, args: list[ca.SX]) -> ca.Function:
-            """Return a CasADi function that computes the Jacobian of the expression `of`.
+        def columns(name: str, expression: ca.SX, args: list[ca.SX]) -> ca.Function:
+            """Return a CasADi function that computes the Jacobian of `expression`.
             If this function would have too many operations, return a function that computes the product of
             the Jacobian and a vector instead.
             """
-            along = ca.Function(name, [*args, d], [ca.jtimes(of, y, d)])
-            if along.n_instructions() * self.ny > (WHOLE if f.backend.name == "virtual" else COMPILED):
-                return along
-            return ca.Function(name, args, [ca.densify(ca.jacobian(of, y))])
+            product = ca.Function(name, [*args, d], [ca.jtimes(expression, y, d)])
+            if product.n_instructions() * self.ny > (WHOLE if f.backend.name == "virtual" else COMPILED):
+                return product
+            return ca.Function(name, args, [ca.densify(ca.jacobian(expression, y))])
 
         def first() -> ca.Function:
             return columns("first", rows, args)
@@ -127,11 +127,13 @@ class StepDerivatives:
             if whole:
                 return evaluate(*some)[0]
             m = len(some[0])
-            out = evaluate(*(np.repeat(a, ny, axis=0) for a in some), np.tile(np.eye(ny), (m, 1)))[0][..., 0]
-            return np.swapaxes(out.reshape(m, ny, -1), 1, 2)
+            values = evaluate(*(np.repeat(a, ny, axis=0) for a in some), np.tile(np.eye(ny), (m, 1)))[0][
+                ..., 0
+            ]
+            return np.swapaxes(values.reshape(m, ny, -1), 1, 2)
 
-        found = list(over_cores(work, [slice(i, min(i + least, n)) for i in range(0, n, least)]))
-        columns = np.concatenate(found) if found else np.empty((0, program.shapes_out[0][0], ny))
+        parts = list(over_cores(work, [slice(i, min(i + least, n)) for i in range(0, n, least)]))
+        columns = np.concatenate(parts) if parts else np.empty((0, program.shapes_out[0][0], ny))
         columns[~np.isfinite(columns).all(axis=(1, 2))] = np.nan
         return columns
 
@@ -161,12 +163,12 @@ class StepDerivatives:
         sq, sp = slice(0, nq), slice(nq, nq + nd)
         sf, srho, st = slice(nx, nx + nf), slice(nx + nf, nx + nf + nk), slice(nx + nf + nk, ns)
 
-        known = np.zeros((n, self.ny, ns))  # y by s without the dynamic q_k+1 and lambda
-        known[:, y0, sq] = np.eye(nq)
-        known[:, nq + nd : 2 * nq, srho] = np.eye(nk)
-        known[:, yu, sf] = np.eye(nf)
-        known[:, yt, st] = np.eye(np_)
-        rhs = np.concatenate([r @ known, h1 @ known], axis=1)
+        constants = np.zeros((n, self.ny, ns))  # y by s without the dynamic q_k+1 and lambda
+        constants[:, y0, sq] = np.eye(nq)
+        constants[:, nq + nd : 2 * nq, srho] = np.eye(nk)
+        constants[:, yu, sf] = np.eye(nf)
+        constants[:, yt, st] = np.eye(np_)
+        rhs = np.concatenate([r @ constants, h1 @ constants], axis=1)
         rhs[:, :nd, sp] += np.eye(nd)
         saddle = np.zeros((n, nd + nm, nd + nm))
         saddle[:, :nd, :nd], saddle[:, :nd, nd:] = r[:, :, y1d], r[:, :, yl]
@@ -174,7 +176,7 @@ class StepDerivatives:
         z_s = -solved(saddle, rhs)
         check_regular(f, z_s[:, :, sp], saddle, h, steps.k)
 
-        y_s = known
+        y_s = constants
         y_s[:, y1d], y_s[:, yl] = z_s[:, :nd], z_s[:, nd:]
         rates = (y_s[:, nq + nd : 2 * nq] - y_s[:, nd:nq]) / h[:, None, None]
         x_s = np.concatenate([y_s[:, y1], P @ y_s, rates], axis=1)

@@ -89,15 +89,15 @@ class BlockEvaluator:
         f = self.f
         nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
         x, u, t, dt, theta, w = self._function.sx_in()
-        off, share = ca.SX.sym("off", f.nm), ca.SX.sym("share")
-        held, length = part(x, nd, nq), share * dt
-        applied = ca.vertcat(part(u, 0, nf), held + share * (part(u, nf) - held))
+        violations, share = ca.SX.sym("off", f.nm), ca.SX.sym("share")
+        q_k, length = part(x, nd, nq), share * dt
+        applied = ca.vertcat(part(u, 0, nf), q_k + share * (part(u, nf) - q_k))
         end = part(x, 0, nd) + length * w
         balance, h, D, J1, J0 = self._function(x, applied, t, length, theta, end)
-        residual = ca.vertcat(balance, (h - (1 - share) * off) / length)
+        residual = ca.vertcat(balance, (h - (1 - share) * violations) / length)
         matrix = ca.blockcat([[D * length, -J0.T], [J1, ca.SX(f.nm, f.nm)]])
         outputs = [residual, ca.densify(matrix.T)]
-        return Evaluator(ca.Function("along_branch", [x, u, t, dt, theta, off, w, share], outputs))
+        return Evaluator(ca.Function("along_branch", [x, u, t, dt, theta, violations, w, share], outputs))
 
     def __call__(self, x, u, t, dt, theta, z) -> ResidualBlocks:
         one = np.ndim(z) == 1
@@ -136,9 +136,9 @@ class StepEquations(BranchEquations):
         self.turns, self.charted = np.where(f.turning, abs(dt), 0.0), bool(f.poles)
         self.off = self.blocks(x[: f.nd], 0.0).h if f.nm else np.zeros(0)
         self._w, self._share = np.empty((1, f.nd)), np.empty((1, 1))
-        given = (np.asarray(a, float).reshape(1, -1) for a in (x, u, t, dt, f.theta, self.off))
+        args = (np.asarray(a, float).reshape(1, -1) for a in (x, u, t, dt, f.theta, self.off))
         program = rule.blocks.along_branch.program
-        self._bound = program.bind_map([*map(np.ascontiguousarray, given), self._w, self._share], 1)
+        self._bound = program.bind_map([*map(np.ascontiguousarray, args), self._w, self._share], 1)
 
     def _begins(self) -> np.ndarray:
         """Return the velocities of the state at the step's start.
@@ -159,13 +159,13 @@ class StepEquations(BranchEquations):
         """
         f = self.f
         nd, rho = f.nd, self.u[len(f.system.inputs) :]
-        held = self.x[nd : f.nq]
-        return np.concatenate([self.x[:nd] + share * self.dt * w, held + share * (rho - held)])
+        q_k = self.x[nd : f.nq]
+        return np.concatenate([self.x[:nd] + share * self.dt * w, q_k + share * (rho - q_k)])
 
     def blocks(self, z: np.ndarray, share: float) -> ResidualBlocks:
         nf = len(self.f.system.inputs)
-        held = self.x[self.f.nd : self.f.nq]
-        u = np.concatenate([self.u[:nf], held + share * (self.u[nf:] - held)])
+        q_k = self.x[self.f.nd : self.f.nq]
+        u = np.concatenate([self.u[:nf], q_k + share * (self.u[nf:] - q_k)])
         length = share * self.dt or self.dt  # at length 0 only h and J1 are used
         return self.rule.blocks(self.x, u, self.t, length, self.f.theta, z)
 
@@ -175,20 +175,20 @@ class StepEquations(BranchEquations):
         residual, matrix = (o[0] for o in self._bound.outputs)
         return Linearized(residual.copy(), matrix.reshape(len(residual), -1).copy())
 
-    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
+    def failure(self, root: BranchRoot, k: int, where: str) -> StepError | None:
         """Return the error that explains why step k has no solution, or None.
-        The result is None if the cause is unknown. The search for the solution ended at the root `found`;
+        The result is None if the cause is unknown. The search for the solution ended at the `root`;
         `where` is the beginning of the error's text.
 
         Causes ([S] VII) are ``"not finite"`` (a potential, force or constraint is not finite), ``"singular
         M"`` (M_k+1 is singular: coordinates are singular, or the step is too long), ``"singular
         constraints"`` (Dh M^-1 Dh' is), and ``"no convergence"``.
         """
-        f, error = self.f, float(found.error)
-        q1 = self.end(found.w, found.share)
-        _, _, D, J1, J0 = self.blocks(q1[: f.nd], found.share)
+        f, error = self.f, float(root.error)
+        q1 = self.end(root.w, root.share)
+        _, _, D, J1, J0 = self.blocks(q1[: f.nd], root.share)
         if np.isnan(error):
-            infinite = self._not_finite(found)
+            infinite = self._not_finite(root)
             if infinite is not None:
                 advice = "keep it finite at every state (ca.fmax, ca.if_else), or start elsewhere"
                 return StepError(f"{where}. {infinite}: {advice}", k, error, "not finite")
@@ -206,11 +206,11 @@ class StepEquations(BranchEquations):
         dependent = dependent_constraints(J, names, f"{where}. Dh(q_k)", k, error)
         if dependent is None and names:
             J = directions_within(f.lagrangian, q1, NEAR, **f.parameters)
-            dependent = singular_ahead(J, names, found, self.dt, k, where, self._advice(q1))
+            dependent = singular_ahead(J, names, root, self.dt, k, where, self._advice(q1))
         if dependent is not None:
             return dependent
-        for share in (found.share, 1.0):  # or at the end of that motion
-            if fault := fault_at(f.system, self.end(found.w, share), f.parameters):
+        for share in (root.share, 1.0):  # or at the end of that motion
+            if fault := fault_at(f.system, self.end(root.w, share), f.parameters):
                 return StepError(f"{where}: on its way {fault}", k, error, "indefinite M")
         size = condition(D, f.lagrangian.mass_scale)
         if size > SINGULAR:
@@ -225,29 +225,29 @@ class StepEquations(BranchEquations):
             )
         return None
 
-    def reason(self, found: BranchRoot) -> str:
-        _, h, D, J1, J0 = self.blocks(self.end(found.w, found.share)[: self.f.nd], found.share)
+    def reason(self, root: BranchRoot) -> str:
+        _, h, D, J1, J0 = self.blocks(self.end(root.w, root.share)[: self.f.nd], root.share)
         if not len(h):
             return ""
-        along = np.linalg.solve(D, J0.T)
-        lengths = np.linalg.norm(J1, axis=1)[:, None] * np.linalg.norm(along, axis=0)
-        if np.linalg.svd(J1 @ along / lengths, compute_uv=False)[-1] > TURNED:
+        impulses = np.linalg.solve(D, J0.T)
+        lengths = np.linalg.norm(J1, axis=1)[:, None] * np.linalg.norm(impulses, axis=0)
+        if np.linalg.svd(J1 @ impulses / lengths, compute_uv=False)[-1] > TURNED:
             return ""
         return (
             " as directions of constraints turn by a quarter turn within the step (of a cable held taut, "
             "vioc.cables.longest_step tells the limit about an equilibrium)"
         )
 
-    def _not_finite(self, found: BranchRoot) -> str | None:
+    def _not_finite(self, root: BranchRoot) -> str | None:
         """Return a text that names a term that is not finite, or None.
         The terms are evaluated at the start and in the middle of the step.
         """
         f, x, nf = self.f, self.x, len(self.f.system.inputs)
         forces, q0 = self.u[:nf], x[: f.nq]
         points = [(q0, np.concatenate([f.velocities(x), x[f.nq + f.nd :]]), "the step's start")]
-        beyond = self.start + (found.w - self.start) / (found.share or 1.0)
+        beyond = self.start + (root.w - self.start) / (root.share or 1.0)
         for w, share, place in (
-            (found.w, found.share or 1.0, "the middle of the longest step that was solved"),
+            (root.w, root.share or 1.0, "the middle of the longest step that was solved"),
             (beyond, 1.0, "the middle of the step, extrapolated from shorter ones"),
         ):
             q1 = self.end(w, share)

@@ -250,10 +250,10 @@ class StructuredLinearization:
 
         pieces = self._pieces(len(steps), self._size)
         if len(pieces) == 1:  # so few that they may be kept for the second order
-            found = self.first(steps, theta, whole)
-            own = Linearization(*(w.copy() if w.size else w for w in whole))
-            self._kept = ref(steps), theta.copy(), replace(found, linearization=own)
-            return found.linearization
+            first_order = self.first(steps, theta, whole)
+            copies = Linearization(*(w.copy() if w.size else w for w in whole))
+            self._kept = ref(steps), theta.copy(), replace(first_order, linearization=copies)
+            return first_order.linearization
         for _ in over_cores(work, pieces):
             pass
         return Linearization(*whole)
@@ -264,9 +264,9 @@ class StructuredLinearization:
         each step.
         """
 
-        kept, pieces = self._kept, self._pieces(len(steps), self._size)
-        if kept and kept[0]() is steps and np.array_equal(kept[1], theta):
-            return self.second(steps, kept[2], Z, zeta)
+        cache, pieces = self._kept, self._pieces(len(steps), self._size)
+        if cache and cache[0]() is steps and np.array_equal(cache[1], theta):
+            return self.second(steps, cache[2], Z, zeta)
 
         in_c = self._at_once is not None and not self.curved
         whole = SecondOrder.room(len(steps), self.f.nx, self.f.nu, len(theta)) if in_c else None
@@ -275,8 +275,8 @@ class StructuredLinearization:
             piece, out = steps.piece(rows), whole and whole.rows(rows)
             return self.second(piece, self.first(piece, theta), Z[rows], zeta[rows], out)
 
-        found = list(over_cores(work, pieces))
-        return whole or SecondOrder.joined(found)
+        parts = list(over_cores(work, pieces))
+        return whole or SecondOrder.joined(parts)
 
     def tensor(self, steps: Steps, theta: np.ndarray) -> tuple[SecondOrder, SecondOrder]:
         """Return the Hessians of the next state and of the multipliers of all steps.
@@ -430,9 +430,9 @@ class StructuredLinearization:
         F_u = self._constant_F_u
         if F_u is None or (np.count_nonzero(F_u, axis=0) != 1).any():
             return None
-        at, nf = np.argmax(F_u != 0, axis=0), F_u.shape[1]
-        row = nf and (np.diff(at) == 1).all()
-        return slice(at[0], at[0] + nf) if row else at, F_u[at, np.arange(nf)]
+        variables, nf = np.argmax(F_u != 0, axis=0), F_u.shape[1]
+        row = nf and (np.diff(variables) == 1).all()
+        return slice(variables[0], variables[0] + nf) if row else variables, F_u[variables, np.arange(nf)]
 
     def _add_forces(self, A, B, C, D, args: list[np.ndarray], minus: np.ndarray, plus: np.ndarray) -> None:
         """Write the derivatives with respect to force inputs into the arrays B and D.
@@ -482,11 +482,11 @@ class StructuredLinearization:
         dq, dv = np.zeros((n, nq)), np.zeros((n, nq))
         dq[:, :nd] = (1 - a) * mu + a * z_p
         dv[:, :nd] = (z_p - mu) / h
-        along = first.args[0], first.args[1], steps.h, theta, dq, dv
+        args = first.args[0], first.args[1], steps.h, theta, dq, dv
         if self._at_once is not None and not self.curved:
             if out is None:
                 out = SecondOrder.room(n, f.nx, f.nu, np_)
-            A, factors = first.linearization.A, self._pairs.factors_along(*along)
+            A, factors = first.linearization.A, self._pairs.factors_along(*args)
             self._at_once.second(*factors, steps.h, A, out.xx, out.xu, out.uu)
             return out
 
@@ -501,7 +501,7 @@ class StructuredLinearization:
                     down, right = begins[row], begins[column]
                     H[:, down + i.start : down + i.stop, right + j.start : right + j.stop] += matrix[:, r, c]
 
-        tree = self._pairs.blocks_along(*along)
+        tree = self._pairs.blocks_along(*args)
         add(self._of_q0, self._of_q0, tree.D11)
         add(self._of_q0, self._of_q1, tree.D12)
         add(self._of_q1, self._of_q0, np.swapaxes(tree.D12, 1, 2))
@@ -517,17 +517,17 @@ class StructuredLinearization:
         # With the first derivatives z: X + X' with X = z'(H_zf + H_zz z / 2), and H_ff. Columns: q_k, p_k |
         # forces, rho, parameters; a step does not depend on the state's v_k
         lin, m = first.linearization, nq + nd
-        known = slice(0, nq), slice(m, None)
+        halves = slice(0, nq), slice(m, None)
         z = np.empty((n, nd + nm, m + f.nu + np_))
         z[:, :nd] = np.concatenate([lin.A[:, :nd, :m], lin.B[:, :nd], lin.P[:, :nd]], axis=2)
         z[:, nd:] = np.concatenate([lin.C[:, :, :m], lin.D, lin.E], axis=2)
         side = 0.5 * (H[:, free:, free:] @ z)
-        side[:, :, known[0]] += H[:, free:, :nq]
-        side[:, :, known[1]] += H[:, free:, nq:free]
+        side[:, :, halves[0]] += H[:, free:, :nq]
+        side[:, :, halves[1]] += H[:, free:, nq:free]
         result = np.swapaxes(z, 1, 2) @ side
         result = result + np.swapaxes(result, 1, 2)
-        for i, p in zip(known, (slice(0, nq), slice(nq, free)), strict=True):
-            for j, q in zip(known, (slice(0, nq), slice(nq, free)), strict=True):
+        for i, p in zip(halves, (slice(0, nq), slice(nq, free)), strict=True):
+            for j, q in zip(halves, (slice(0, nq), slice(nq, free)), strict=True):
                 result[:, i, j] += H[:, p, q]
 
         xx, xu, xp = np.zeros((n, nx, nx)), np.zeros((n, nx, f.nu)), np.zeros((n, nx, np_))

@@ -52,13 +52,13 @@ class Tensor:
         offsets = np.stack([np.arange(f.nq), [*range(f.nd), *(f.nu - f.nk + i for i in range(f.nk))]])
         rows, columns = (second, y), (third, z)
         sizes = self._sizes
-        found = {}
+        indices = {}
         for key in KEYS:
-            here = (kinds[rows] == key[0]) & (kinds[columns] == key[1])
-            equation = (x + first * (f.nd + f.nm))[here]
-            row, column = offsets[rows][here], offsets[columns][here]
-            found[key] = (equation * sizes[key[0]] + row) * sizes[key[1]] + column, source[here]
-        return found
+            mask = (kinds[rows] == key[0]) & (kinds[columns] == key[1])
+            equation = (x + first * (f.nd + f.nm))[mask]
+            row, column = offsets[rows][mask], offsets[columns][mask]
+            indices[key] = (equation * sizes[key[0]] + row) * sizes[key[1]] + column, source[mask]
+        return indices
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -137,8 +137,8 @@ class Tensor:
             the factors `weights`.
             """
             many = [np.repeat(a, count, axis=0) if a.ndim == 2 else a for a in args]
-            (found,) = evaluate(*many, *(np.tile(w * np.eye(count), (n, 1)) for w in weights))
-            return found.reshape(n, count, *found.shape[1:])
+            (values,) = evaluate(*many, *(np.tile(w * np.eye(count), (n, 1)) for w in weights))
+            return values.reshape(n, count, *values.shape[1:])
 
         blocks: list[Block] = []
         if s.curved:

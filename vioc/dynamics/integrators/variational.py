@@ -117,13 +117,13 @@ class VariationalRule(ABC):
         x1, t = ca.SX.sym("x_next", f.nx), ca.SX.sym("t")
         nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
         q0, q1, p = part(x, 0, nq), part(x1, 0, nq), part(x, nq, nq + nd)
-        done = self.parts(q0, q1, p, part(u, 0, nf), t, dt, theta)
+        parts = self.parts(q0, q1, p, part(u, 0, nf), t, dt, theta)
         rho = part(u, nf)
         rows = ca.vertcat(
-            done.balance - ca.mtimes(f.constraint(q0, theta)[1][:, :nd].T, lam),
+            parts.balance - ca.mtimes(f.constraint(q0, theta)[1][:, :nd].T, lam),
             self.closing(q0, q1, theta)[0],
             part(q1, nd) - rho,
-            part(x1, nq, nq + nd) - done.momentum,
+            part(x1, nq, nq + nd) - parts.momentum,
             part(x1, nq + nd) - (rho - part(q0, nd)) / dt,
         )
         return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows])
@@ -137,15 +137,15 @@ class VariationalRule(ABC):
 
 
 def rescued(
-    f: MechanicalMap, by: StepEquations, k: int, begun: BranchRoot | None = None
+    f: MechanicalMap, step_equations: StepEquations, k: int, first_root: BranchRoot | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Solve step k by continuation; return the next state and the multipliers.
-    The continuation in the step length starts from the root `begun`, or from length 0.
+    The continuation in the step length starts from the root `first_root`, or from length 0.
     """
-    x, u, t, dt = by.x, by.u, by.t, by.dt
+    x, u, t, dt = step_equations.x, step_equations.u, step_equations.t, step_equations.dt
     f.driver.check_starts(x[None], k)
-    found = solve_step(by, k, t, f.tolerance, begun)
-    q0, q1 = x[: f.nq], by.end(found.w, 1.0)
+    root = solve_step(step_equations, k, t, f.tolerance, first_root)
+    q0, q1 = x[: f.nq], step_equations.end(root.w, 1.0)
     args = q0, q1, u[: len(f.system.inputs)], np.array([t]), np.array([dt]), f.theta
-    p = by.rule.momentum(*args)[0][:, 0]
-    return np.concatenate([q1, p, (q1 - q0)[f.nd :] / dt]), found.multipliers
+    p = step_equations.rule.momentum(*args)[0][:, 0]
+    return np.concatenate([q1, p, (q1 - q0)[f.nd :] / dt]), root.multipliers

@@ -66,14 +66,14 @@ class _Hinge(Component):
 
         They end at the first frame that is not the child of the previous one.
         """
-        above = None
+        parent = None
         drivers = {node.frame.transform.variable: i for i, node in enumerate(system.nodes)}
         for name in self.variables:
             i = next((i for variable, i in drivers.items() if variable and variable.name == name), -1)
             kind = system.nodes[i].frame.transform.kind if i >= 0 else ""
-            if kind not in ("RX", "RY", "RZ") or above not in (None, system.nodes[i].parent):
+            if kind not in ("RX", "RY", "RZ") or parent not in (None, system.nodes[i].parent):
                 return
-            above = i
+            parent = i
             yield kind[1].lower()
 
     def strain(self, k: Any) -> list[Any]:
@@ -82,8 +82,8 @@ class _Hinge(Component):
         """
         order, (a, b, c) = "".join(self._axes(k.system)), map(k.q, self.variables)
         half = 0.5 if order in "xyzxy" else -0.5
-        along = a + half * b * c, b - half * a * c, c + half * a * b
-        return [along[order.index(axis)] for axis in "xyz"]
+        components = a + half * b * c, b - half * a * c, c + half * a * b
+        return [components[order.index(axis)] for axis in "xyz"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -159,16 +159,18 @@ def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2
     a = a / ca.sqrt(ca.sumsqr(a))
     center, r = k.position(sheave), k.number(radius)
     first, last = (d - a * ca.dot(a, d) for d in (k.position(f) - center for f in (frame1, frame2)))
-    far = [ca.sqrt(ca.sumsqr(d)) for d in (first, last)]
+    distances = [ca.sqrt(ca.sumsqr(d)) for d in (first, last)]
     # pi + atan2(-s, -c) is the angle in (0, 2 pi): its cut lies where the string leaves the sheave
     angle = ca.pi + ca.atan2(-ca.dot(a, ca.cross(first, last)), -ca.dot(first, last))
-    wrap = angle - ca.acos(r / far[0]) - ca.acos(r / far[1])
+    wrap = angle - ca.acos(r / distances[0]) - ca.acos(r / distances[1])
     over, line = wrap > 0, last - first
     size = ca.sqrt(
         ca.sumsqr(line)
     )  # both parts of the straight line end at the foot of the perpendicular from the centre
     straight = -ca.dot(first, line) / size, ca.dot(last, line) / size
-    one, two = (ca.if_else(over, ca.sqrt(d**2 - r**2), part) for d, part in zip(far, straight, strict=True))
+    one, two = (
+        ca.if_else(over, ca.sqrt(d**2 - r**2), part) for d, part in zip(distances, straight, strict=True)
+    )
     return Way(one, two, ca.if_else(over, wrap, 0.0))
 
 

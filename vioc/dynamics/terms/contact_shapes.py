@@ -150,8 +150,8 @@ class Sphere(Shape):
 
     @classmethod
     def of(cls, numbers: Sequence[Number]) -> Sphere:
-        given = _counted(numbers, "sphere", 1, 4)
-        return cls(given[0], _triple(given[1:], ORIGIN))
+        values = _counted(numbers, "sphere", 1, 4)
+        return cls(values[0], _triple(values[1:], ORIGIN))
 
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
         return (*_moved(R, p, map(number, self.center)), number(self.radius))
@@ -194,8 +194,8 @@ class Capsule(Shape):
 
     @classmethod
     def of(cls, numbers: Sequence[Number]) -> Capsule:
-        given = _counted(numbers, "capsule", 2, 5, 8)
-        return cls(given[0], given[1], _triple(given[2:5], UP), _triple(given[5:], ORIGIN))
+        values = _counted(numbers, "capsule", 2, 5, 8)
+        return cls(values[0], values[1], _triple(values[2:5], UP), _triple(values[5:], ORIGIN))
 
     def _half(self, number: Callable) -> Vector:
         a = tuple(map(number, self.axis))
@@ -210,8 +210,8 @@ class Capsule(Shape):
         return RoundedSegment(_moved(R, p, row[:3]), vec.apply(R, tuple(row[3:6])), row[6], self.place)
 
     def against_box(self) -> tuple[Shape, ...]:
-        given = self.radius, self.length, self.axis, self.center
-        return (_First(*given), _Second(*given), self)
+        dimensions = self.radius, self.length, self.axis, self.center
+        return (_First(*dimensions), _Second(*dimensions), self)
 
     def corners(self) -> Iterator[Sphere]:
         a = np.array(as_numbers(self.axis, 3, "capsule: axis"), float)  # a direction given by three numbers
@@ -263,14 +263,14 @@ class Box(Shape):
 
     @classmethod
     def of(cls, numbers: Sequence[Number]) -> Box:
-        given = _counted(numbers, "box", 3, 6, 15)
-        rotation = tuple(map(float, given[6:])) or STRAIGHT
-        return cls(_triple(given[:3], ORIGIN), _triple(given[3:6], ORIGIN), rotation)
+        values = _counted(numbers, "box", 3, 6, 15)
+        rotation = tuple(map(float, values[6:])) or STRAIGHT
+        return cls(_triple(values[:3], ORIGIN), _triple(values[3:6], ORIGIN), rotation)
 
     def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
-        turned = vec.matmul(R, _rows(self.rotation))
+        rotation = vec.matmul(R, _rows(self.rotation))
         half = (0.5 * number(c) for c in self.size)
-        return (*_moved(R, p, map(number, self.center)), *(e for row in turned for e in row), *half)
+        return (*_moved(R, p, map(number, self.center)), *(e for row in rotation for e in row), *half)
 
     def at(self, row: tuple, R: Matrix, p: Vector) -> OrientedBox:
         return OrientedBox(_moved(R, p, row[:3]), vec.matmul(R, _rows(row[3:12])), tuple(row[12:15]))
@@ -308,10 +308,10 @@ class Hull(Shape):
         if P.ndim != 2 or P.shape[1:] != (3,) or not np.isfinite(P).all():
             raise ModelError(f"hull: points: expected rows of 3 finite numbers, got shape {P.shape}")
         try:
-            kept = np.sort(ConvexHull(P).vertices)
+            corners = np.sort(ConvexHull(P).vertices)
         except (QhullError, ValueError) as error:
             raise ModelError(f"hull: {len(P)} points have no volume: {str(error).splitlines()[0]}") from None
-        _set(self, "points", tuple(tuple(map(float, row)) for row in P[kept]))
+        _set(self, "points", tuple(tuple(map(float, row)) for row in P[corners]))
 
     def numbers(self) -> tuple[Number, ...]:
         return tuple(c for point in self.points for c in point)

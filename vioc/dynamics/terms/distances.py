@@ -47,14 +47,14 @@ def _on_plane(plane: Plane, ball: RoundedSegment) -> Met:
 
 def _on_surface(surface: Surface, ball: RoundedSegment) -> Met:
     x, y, z = (ca.SX(c) for c in ball.center)
-    at = x, y
+    foot = x, y
     for _ in range(FEET + 1):
-        h, hx, hy = surface.height.call([*at])
+        h, hx, hy = surface.height.call([*foot])
         size = ca.sqrt(1 + hx * hx + hy * hy)
         n = (-hx / size, -hy / size, 1 / size)
-        apart = vec.dot(n, (x - at[0], y - at[1], z - h))
-        at = x - apart * n[0], y - apart * n[1]
-    return apart - ball.radius, n, vec.sub((x, y, z), vec.scale(ball.radius, n))
+        distance = vec.dot(n, (x - foot[0], y - foot[1], z - h))
+        foot = x - distance * n[0], y - distance * n[1]
+    return distance - ball.radius, n, vec.sub((x, y, z), vec.scale(ball.radius, n))
 
 
 def _rounds(first: RoundedSegment, second: RoundedSegment) -> Met:
@@ -78,9 +78,9 @@ def _rounds(first: RoundedSegment, second: RoundedSegment) -> Met:
     elif second.half is not None:
         q = vec.add(q, vec.scale(_along(second.half, vec.scale(-1.0, d)), second.half))
     d = vec.sub(q, p)
-    apart = ca.sqrt(vec.dot(d, d) + TINY)
-    n, r, s = tuple(c / apart for c in d), first.radius, second.radius
-    return apart - r - s, n, vec.add(p, vec.scale((apart + r - s) / 2, n))
+    distance = ca.sqrt(vec.dot(d, d) + TINY)
+    n, r, s = tuple(c / distance for c in d), first.radius, second.radius
+    return distance - r - s, n, vec.add(p, vec.scale((distance + r - s) / 2, n))
 
 
 def _along(half: Vector, d: Vector) -> Any:
@@ -133,11 +133,11 @@ def _over(block: OrientedBox, place: Vector) -> tuple[Any, Vector]:
     """
     over, most, middle = _sorted_over(block, place)
     edge = middle > 0  # nearest to an edge or a corner, else to a face
-    out = [ca.fmax(o, 0.0) for o in over]
-    size = ca.sqrt(ca.if_else(edge, vec.dot(tuple(out), tuple(out)), 1.0))
+    excess = [ca.fmax(o, 0.0) for o in over]
+    size = ca.sqrt(ca.if_else(edge, vec.dot(tuple(excess), tuple(excess)), 1.0))
     normal = tuple(
         ca.if_else(x < 0, -1.0, 1.0) * ca.if_else(edge, o / size, ca.if_else(chosen, 1.0, 0.0))
-        for x, o, chosen in zip(place, out, _chosen(over, most), strict=True)
+        for x, o, chosen in zip(place, excess, _chosen(over, most), strict=True)
     )
     return ca.if_else(edge, size, most), normal
 
@@ -168,8 +168,8 @@ def _place_by_block(block: OrientedBox, place: Vector, e: Vector, which: int) ->
     The coordinate s is that of docs/maths/contact.md (P4).
     """
     nearest = _nearest(block, place, e)
-    at = vec.add(place, vec.scale(nearest, e))
-    over, most, middle = _sorted_over(block, at)
+    point = vec.add(place, vec.scale(nearest, e))
+    over, most, middle = _sorted_over(block, point)
     low, high, steepness = ca.SX(-1.0), ca.SX(1.0), 0.0
     for x, c, h, normal in zip(place, e, block.half, _chosen(over, most), strict=True):
         steep = ca.fabs(c) > LEVEL
@@ -194,8 +194,8 @@ def _nearest(block: OrientedBox, place: Vector, e: Vector) -> Any:
     def slope(s: Any) -> Any:
         total = 0.0
         for x, c, h in zip(place, e, block.half, strict=True):
-            at = x + s * c
-            total = total + c * (ca.fmax(at - h, 0.0) + ca.fmin(at + h, 0.0))
+            coordinate = x + s * c
+            total = total + c * (ca.fmax(coordinate - h, 0.0) + ca.fmin(coordinate + h, 0.0))
         return total
 
     at_low, at_high = slope(-1.0), slope(1.0)

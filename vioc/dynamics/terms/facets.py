@@ -81,23 +81,23 @@ def facets(points: tuple[tuple[float, float, float], ...]) -> Facets:
     )
 
 
-def over(hull: Facets, at: Vector) -> tuple[Any, Vector]:
+def over(hull: Facets, point: Vector) -> tuple[Any, Vector]:
     """Return the signed distance of a point from the surface of a convex hull, and its gradient.
 
     docs/maths/contact.md, (P7).
     """
-    most, n, beside = _highest(hull, at)
-    nearest, off = ca.SX(np.inf), at
+    most, n, beside = _highest(hull, point)
+    nearest, offset = ca.SX(np.inf), point
     for start, way in zip(hull.starts.tolist(), hull.ways.tolist(), strict=True):
-        d = vec.sub(at, tuple(start))
+        d = vec.sub(point, tuple(start))
         s = vec.dot(tuple(way), d) / float(np.dot(way, way))
         d = vec.sub(d, vec.scale(ca.fmax(0.0, ca.fmin(1.0, s)), tuple(way)))
         square = vec.dot(d, d)
         nearer = square < nearest
-        nearest, off = ca.if_else(nearer, square, nearest), _either(nearer, d, off)
+        nearest, offset = ca.if_else(nearer, square, nearest), _either(nearer, d, offset)
     edge = ca.logic_and(ca.logic_and(most > 0, beside > BEYOND * hull.size), nearest > 0)
     size = ca.sqrt(ca.if_else(edge, nearest, 1.0))
-    return ca.if_else(edge, size, most), _either(edge, tuple(c / size for c in off), n)
+    return ca.if_else(edge, size, most), _either(edge, tuple(c / size for c in offset), n)
 
 
 def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> Any:
@@ -108,12 +108,12 @@ def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> 
     The coordinate is s of docs/maths/contact.md (P8).
     """
     nearest = _nearest(hull, middle, half)
-    at = vec.add(middle, vec.scale(nearest, half))
-    most, n, beside = _highest(hull, at)
+    point = vec.add(middle, vec.scale(nearest, half))
+    most, n, beside = _highest(hull, point)
     length = ca.sqrt(vec.dot(half, half))
     low, high, best = ca.SX(-1.0), ca.SX(1.0), ca.SX(-np.inf)
     for normal, level, (m, levels) in zip(hull.normals.tolist(), hull.levels, hull.rims, strict=True):
-        height = vec.dot(tuple(normal), at) - float(level)
+        height = vec.dot(tuple(normal), point) - float(level)
         begins, ends = _clipped(m, levels, middle, half, length)
         higher = height > best
         best = ca.if_else(higher, height, best)
@@ -140,19 +140,19 @@ def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> An
     return (low + high) / 2 + tilt * (nearest - (low + high) / 2)
 
 
-def _highest(hull: Facets, at: Vector) -> tuple[Any, Vector, Any]:
+def _highest(hull: Facets, point: Vector) -> tuple[Any, Vector, Any]:
     """Return the largest height of a point above the face planes of a hull, and that plane's normal.
     The third result is the largest signed distance of the point from the edges of the face in this plane. It
     is negative if the point is above the face.
     """
     most, n, beside = ca.SX(-np.inf), vec.ZERO, ca.SX(0.0)
     for normal, level, (m, levels) in zip(hull.normals.tolist(), hull.levels, hull.rims, strict=True):
-        height = vec.dot(tuple(normal), at) - float(level)
-        out = ca.SX(-np.inf)
+        height = vec.dot(tuple(normal), point) - float(level)
+        outside = ca.SX(-np.inf)
         for row, rim in zip(m.tolist(), levels, strict=True):
-            out = ca.fmax(out, vec.dot(tuple(row), at) - float(rim))
+            outside = ca.fmax(outside, vec.dot(tuple(row), point) - float(rim))
         higher = height > most
-        most, beside = ca.if_else(higher, height, most), ca.if_else(higher, out, beside)
+        most, beside = ca.if_else(higher, height, most), ca.if_else(higher, outside, beside)
         n = _either(higher, tuple(normal), n)
     return most, n, beside
 
@@ -166,9 +166,9 @@ def _nearest(hull: Facets, middle: Vector, half: Vector) -> Any:
     begins, ends = _clipped(hull.normals, hull.levels, middle, half, length)
     least, best = ca.SX(np.inf), ca.SX(0.0)
     for end in (-1.0, 1.0):
-        apart, _ = over(hull, vec.add(middle, vec.scale(end, half)))
-        nearer = apart < least
-        least, best = ca.if_else(nearer, apart, least), ca.if_else(nearer, end, best)
+        distance, _ = over(hull, vec.add(middle, vec.scale(end, half)))
+        nearer = distance < least
+        least, best = ca.if_else(nearer, distance, least), ca.if_else(nearer, end, best)
     least = ca.if_else(least > 0, least * least, least)
     a = vec.dot(half, half)
     for start, way in zip(hull.starts.tolist(), hull.ways.tolist(), strict=True):

@@ -25,8 +25,8 @@ class RateForce(Force):
         raise TypeError(f"{type(self).__name__} must define by_rates(k)")
 
     def generalized(self, k: Any) -> dict[str, Any]:
-        named = zip(k.system.variables, ca.vertsplit(self.by_rates(k)), strict=True)
-        return {name: force for name, force in named if not force.is_zero()}
+        forces = zip(k.system.variables, ca.vertsplit(self.by_rates(k)), strict=True)
+        return {name: force for name, force in forces if not force.is_zero()}
 
 
 @dataclass(frozen=True, repr=False)

@@ -100,8 +100,8 @@ class Rolling(VelocityConstraint):
         up = n - a * ca.dot(a, n)
         down = -k.number(self.radius) * up / ca.sqrt(ca.sumsqr(up))
         velocity, spin = _velocity(k, self.frame)
-        along = in_world(k, self.along, self.direction_in)
-        return ca.dot(along, velocity + ca.cross(spin, down))
+        axis_in_world = in_world(k, self.along, self.direction_in)
+        return ca.dot(axis_in_world, velocity + ca.cross(spin, down))
 
 
 def wheel(

@@ -128,8 +128,8 @@ class SplineGrid:
             inside = ca.fmin(ca.fmax(s, 1.0), n - 2.0)
             weights.append(ca.vertcat(*(_bump(inside - i) for i in range(n))))
             beyond.append((s - inside, ca.vertcat(*(_bump_slope(inside - i) for i in range(n)))))
-        (bx, by), (dx, sx), (dy, sy) = weights, *beyond
-        h = bx.T @ C @ by + dx * (sx.T @ C @ by) + dy * (bx.T @ C @ sy)
+        (weights_x, weights_y), (dx, sx), (dy, sy) = weights, *beyond
+        h = weights_x.T @ C @ weights_y + dx * (sx.T @ C @ weights_y) + dy * (weights_x.T @ C @ sy)
         return h + dx * dy * (sx.T @ C @ sy)
 
 
@@ -138,8 +138,8 @@ def _bump(s: Any) -> Any:
     The argument s is the distance from the centre, divided by the grid spacing.
     """
     a = ca.fabs(s)
-    near, far = 4 / 6 - a * a + 0.5 * a**3, ca.fmax(2 - a, 0.0) ** 3 / 6
-    return ca.if_else(a < 1, near, far)
+    inner, outer = 4 / 6 - a * a + 0.5 * a**3, ca.fmax(2 - a, 0.0) ** 3 / 6
+    return ca.if_else(a < 1, inner, outer)
 
 
 def _bump_slope(s: Any) -> Any:

@@ -66,10 +66,10 @@ class _WrenchForce(RateForce):
         """
         force, moment = (self.size(k) * ca.vertcat(*map(k.number, v)) for v in (self.force, self.moment))
         if self.axes != "body":
-            back, p = k.pose(self.frame)[:3, :3].T, k.position(self.frame)
+            transposed, p = k.pose(self.frame)[:3, :3].T, k.position(self.frame)
             if self.axes == "spatial":
                 moment = moment - ca.cross(p, force)
-            force, moment = ca.mtimes(back, force), ca.mtimes(back, moment)
+            force, moment = ca.mtimes(transposed, force), ca.mtimes(transposed, moment)
         return ca.vertcat(force, moment)
 
     def by_rates(self, k: Any) -> ca.SX:

@@ -28,9 +28,9 @@ class SpaceAround(StateSpace):
     is their difference.
     """
 
-    def __init__(self, inner: StateSpace, n: int, own: tuple[str, ...]):
+    def __init__(self, inner: StateSpace, n: int, names: tuple[str, ...]):
         self._inner, self._n, self._e = inner, n, len(inner.error_names)
-        self.error_names, self.quaternions = (*inner.error_names, *own), inner.quaternions
+        self.error_names, self.quaternions = (*inner.error_names, *names), inner.quaternions
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
         n, (a, b) = self._n, (np.asarray(x, float) for x in (x0, x1))
@@ -66,20 +66,20 @@ def inner_quantities(
 
     def find(name: str) -> ca.SX | None:
         # an input of this map is the command, not the input that acts
-        own = name in f.state_names or name.removeprefix(INPUTS) in f.input_names
-        if own or ("." not in name and name not in f.quantities.names()):
+        is_outer = name in f.state_names or name.removeprefix(INPUTS) in f.input_names
+        if is_outer or ("." not in name and name not in f.quantities.names()):
             return None
         return expression(f.inner.quantity(name))
 
-    def told(name: str) -> str:
-        own = unit(name)
-        return f.inner.unit(name) if own is None else own
+    def unit_of(name: str) -> str:
+        outer_unit = unit(name)
+        return f.inner.unit(name) if outer_unit is None else outer_unit
 
     def rotation(frame: str) -> ca.SX | None:
         R = f.inner.quantities.rotation(frame)
         return None if R is None else expression(R)
 
-    return QuantityTable(find, lambda: f.inner.quantities.names(), told, rotation)
+    return QuantityTable(find, lambda: f.inner.quantities.names(), unit_of, rotation)
 
 
 def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more: Any) -> Mechanism:
@@ -91,16 +91,16 @@ def around(f: MapAround, review: Callable[[Trajectory], None] = nothing, **more:
 
     def inputs_at(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         by_x, by_u = inner.inputs_at(ends)
-        own = np.zeros((*by_x.shape[:2], f.nx - f.inner.nx))
-        return np.concatenate([by_x, own], axis=2), by_u
+        zeros = np.zeros((*by_x.shape[:2], f.nx - f.inner.nx))
+        return np.concatenate([by_x, zeros], axis=2), by_u
 
-    def moved(x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
-        a, own = f.split(x)
-        return np.concatenate([inner.moved(a, by, fixed), own])
+    def moved(x: np.ndarray, displacement: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        a, rest = f.split(x)
+        return np.concatenate([inner.moved(a, displacement, fixed), rest])
 
     names = "strings", "force_rounding", "velocity_constraints", "impulse_behind"
-    kept = {name: getattr(inner, name) for name in names} | more
-    return Mechanism(inner.coordinates, inner.additive, inputs_at, moved, review=review, **kept)
+    properties = {name: getattr(inner, name) for name in names} | more
+    return Mechanism(inner.coordinates, inner.additive, inputs_at, moved, review=review, **properties)
 
 
 def kernel_symbols(f: OneStepMap) -> list[ca.MX]:
@@ -129,22 +129,22 @@ class MapAround(OneStepMap):
     def _around(
         self,
         inner: OneStepMap,
-        own: Sequence[str] = (),
+        names: Sequence[str] = (),
         expression: Callable[[ca.SX], ca.SX] = unchanged,
         unit: Callable[[str], str | None] = nothing,
     ) -> None:
         """Set attributes of this map, such as the numbers and names of its states and inputs.
-        They follow from the inner map and from the names `own` of the additional states.
+        They follow from the inner map and from the `names` of the additional states.
 
         See `inner_quantities` for the other arguments.
         """
-        self.nx, self.ndx, self.nu = inner.nx + len(own), inner.ndx + len(own), inner.nu
+        self.nx, self.ndx, self.nu = inner.nx + len(names), inner.ndx + len(names), inner.nu
         self.dt, self.parameters, self.system = inner.dt, inner.parameters, inner.system
-        self.state_names = (*inner.state_names, *own)
+        self.state_names = (*inner.state_names, *names)
         self.input_names, self.multiplier_names = inner.input_names, inner.multiplier_names
         self.wrap, self.backend = inner.wrap, inner.backend
         self._as_mechanism = lambda: around(self)
-        self.space = SpaceAround(inner.space, inner.nx, tuple(own)) if own else inner.space
+        self.space = SpaceAround(inner.space, inner.nx, tuple(names)) if names else inner.space
         self.quantities = Quantities(self, inner_quantities(self, expression, unit))
 
     def with_each(self: Self, change: Callable[[OneStepMap], OneStepMap]) -> Self:

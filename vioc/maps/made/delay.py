@@ -182,13 +182,13 @@ class DelayedMap(MapAround):
 
     def _outer_first(self, lin: Linearization) -> Linearization:
         count, nm, _ = lin.C.shape
-        size, m, own = self.inner.ndx, self.nu, self.n * self.nu
+        size, m, buffer = self.inner.ndx, self.nu, self.n * self.nu
         A, B = np.zeros((count, self.ndx, self.ndx)), np.zeros((count, self.ndx, m))
         A[:, :size, :size], A[:, :size, size : size + m] = lin.A, lin.B
-        A[:, size : size + own - m, size + m :] = np.eye(own - m)
+        A[:, size : size + buffer - m, size + m :] = np.eye(buffer - m)
         B[:, -m:] = np.eye(m)
-        P = np.concatenate([lin.P, np.zeros((count, own, lin.P.shape[2]))], axis=1)
-        C = np.concatenate([lin.C, lin.D, np.zeros((count, nm, own - m))], axis=2)
+        P = np.concatenate([lin.P, np.zeros((count, buffer, lin.P.shape[2]))], axis=1)
+        C = np.concatenate([lin.C, lin.D, np.zeros((count, nm, buffer - m))], axis=2)
         return Linearization(A, B, P, C, np.zeros((count, nm, m)), lin.E)
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
@@ -200,13 +200,13 @@ class DelayedMap(MapAround):
 
         The inner input is a state here, and the command enters linearly.
         """
-        n, m, own = len(H.xx), self.nu, self.ndx
-        there = self.inner.ndx + m
+        n, m, ndx = len(H.xx), self.nu, self.ndx
+        size = self.inner.ndx + m
         inner = H.matrix
-        whole = np.zeros((n, own + m + H.pp.shape[1], own + m + H.pp.shape[1]))
-        to = np.concatenate([np.arange(there), np.arange(own + m, whole.shape[1])])
-        whole[:, to[:, None], to] = inner
-        return SecondOrder.of(whole, own, m)
+        whole = np.zeros((n, ndx + m + H.pp.shape[1], ndx + m + H.pp.shape[1]))
+        indices = np.concatenate([np.arange(size), np.arange(ndx + m, whole.shape[1])])
+        whole[:, indices[:, None], indices] = inner
+        return SecondOrder.of(whole, ndx, m)
 
     @cached_property
     def residual(self) -> ca.Function | None:
@@ -242,8 +242,12 @@ class DelayedMap(MapAround):
         return f(x[:n], x[n : n + self.nu], lam, theta, dt)
 
     def _unit(self, name: str) -> str | None:
-        own = self.state_names[self.inner.nx :]
-        return self.inner.unit(INPUTS + self.input_names[own.index(name) % self.nu]) if name in own else None
+        commands = self.state_names[self.inner.nx :]
+        return (
+            self.inner.unit(INPUTS + self.input_names[commands.index(name) % self.nu])
+            if name in commands
+            else None
+        )
 
     def __repr__(self) -> str:
         return f"DelayedMap({self.inner!r}, {self.n})"

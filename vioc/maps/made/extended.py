@@ -96,12 +96,12 @@ class ExtendedMap(MapAround):
         self.constants = (*timed, *named)
         unknown = [n for n in self.freed if n not in f.parameters]
         unknown += [n for n in self.kept if n not in f.state_names]
-        taken = [n for n in self.constants if n in f.state_names]
-        if unknown or taken:
+        duplicates = [n for n in self.constants if n in f.state_names]
+        if unknown or duplicates:
             raise ModelError(
                 f"no parameter or state {unknown[0]!r} to extend by"
                 if unknown
-                else f"{taken[0]!r} is a state already"
+                else f"{duplicates[0]!r} is a state already"
             )
         if self.steps:
             _ = f.derivatives.timed  # raises if they do not exist
@@ -139,18 +139,18 @@ class ExtendedMap(MapAround):
         The constants are appended to the symbols of the inner state.
         """
         s, names = self.inner.symbols, list(self.inner.parameters)
-        T, kept = ca.SX.sym(DURATION, 1 if self.steps else 0), ca.SX.sym("start", len(self.kept))
+        T, starts = ca.SX.sym(DURATION, 1 if self.steps else 0), ca.SX.sym("start", len(self.kept))
         pushes, biases = ca.SX.sym(DISTURBANCE, len(self.disturbances)), ca.SX.sym(BIAS, len(self.biases))
         free, rest = ([names.index(n) for n in group] for group in (self.freed, self.parameters))
 
         def constants(theta: ca.SX) -> ca.SX:
-            return ca.vertcat(T, entries(theta, free), kept, pushes, biases)
+            return ca.vertcat(T, entries(theta, free), starts, pushes, biases)
 
         x, parameters = ca.vertcat(s.x, constants(s.parameters)), entries(s.parameters, rest)
-        own = ca.SX.sym("dt") if self.steps else s.dt
+        step = ca.SX.sym("dt") if self.steps else s.dt
         implicit = self.inner.mechanism.implicit
-        found = implicit and implicit.extended(x, parameters, constants, rest)
-        return Symbols(x, s.u, s.multipliers, parameters, own), T * own if self.steps else own, found
+        extension = implicit and implicit.extended(x, parameters, constants, rest)
+        return Symbols(x, s.u, s.multipliers, parameters, step), T * step if self.steps else step, extension
 
     # -- the state space ------------------------------------------------------------------------
 
@@ -160,17 +160,17 @@ class ExtendedMap(MapAround):
         By default constants have the values of the inner map.
         """
         x = self.inner.check_state(x)
-        own = dict(zip(self.constants, self._own(x), strict=True)) | dict(constants or {})
-        return np.concatenate([x, [float(own[n]) for n in self.constants]])
+        values = dict(zip(self.constants, self._defaults(x), strict=True)) | dict(constants or {})
+        return np.concatenate([x, [float(values[n]) for n in self.constants]])
 
-    def _own(self, x: np.ndarray) -> np.ndarray:
+    def _defaults(self, x: np.ndarray) -> np.ndarray:
         """Return default values of the constants in this map's state.
         They can depend on the state x of the inner map.
         """
-        timed = [self.steps * self.inner.dt] if self.steps else []
-        freed = [self.inner.parameters[n] for n in self.freed]
-        kept = [x[self.inner.state_names.index(n)] for n in self.kept]
-        return np.array([*timed, *freed, *kept, *np.zeros(len(self.disturbances) + len(self.biases))])
+        duration = [self.steps * self.inner.dt] if self.steps else []
+        values = [self.inner.parameters[n] for n in self.freed]
+        starts = [x[self.inner.state_names.index(n)] for n in self.kept]
+        return np.array([*duration, *values, *starts, *np.zeros(len(self.disturbances) + len(self.biases))])
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
         """Return a state of this map from the values of its components, given by name.
@@ -237,7 +237,7 @@ class ExtendedMap(MapAround):
         """Return the disturbances (..., nu) that are added to the inputs, given the constants (..., nc)."""
         return self._pushes(constants) @ self._to_inputs.T
 
-    def _begins(self, lengths: np.ndarray, k0: int, unit: float, t: np.ndarray | None) -> np.ndarray:
+    def _starts(self, lengths: np.ndarray, k0: int, unit: float, t: np.ndarray | None) -> np.ndarray:
         """Return the start times (N,) of the inner map's steps, s.
         The `unit` is the number of seconds in one unit of this map's time, in which t and `lengths` are
         given.
@@ -259,14 +259,14 @@ class ExtendedMap(MapAround):
             return stepwise(self, x0, U, k0, lengths, X, K, t)
         (a, c), n = self.split(x0), self.inner.ndx
         unit = self.seconds(c, k0)
-        f, begins = self.owner(c), self._begins(lengths, k0, unit, t)
-        tracked: tuple[Any, Any] = None, None
+        f, starts = self.owner(c), self._starts(lengths, k0, unit, t)
+        feedback: tuple[Any, Any] = None, None
         if X is not None and K is not None:
             b, d = self.split(X)
             U = U - np.einsum("kij,kj->ki", K[:, :, n:], c - d[: len(U)])
-            tracked = np.ascontiguousarray(b), np.ascontiguousarray(K[:, :, :n])
-        pushed = U + self.input_disturbance(c)
-        inner = f.run(a, pushed, k0, unit * lengths, *tracked, t=begins)
+            feedback = np.ascontiguousarray(b), np.ascontiguousarray(K[:, :, :n])
+        inputs = U + self.input_disturbance(c)
+        inner = f.run(a, inputs, k0, unit * lengths, *feedback, t=starts)
         return self.outer_trajectory(inner, c, self.times(lengths, k0, t))
 
     def _mechanical(self) -> Mechanism:
@@ -329,13 +329,13 @@ class ExtendedMap(MapAround):
         pieces = self._pieces(constants)
         if len(pieces) > 1:
             every = self.times(h, k0, t)
-            found = [self.steps_at(X[r], U[r], k0 + r.start, h[r], t=every[r]) for r in pieces]
-            return Steps.joined(found)
-        c = constants[0] if len(U) else self._own(np.zeros(self.inner.nx))
+            parts = [self.steps_at(X[r], U[r], k0 + r.start, h[r], t=every[r]) for r in pieces]
+            return Steps.joined(parts)
+        c = constants[0] if len(U) else self._defaults(np.zeros(self.inner.nx))
         unit, d = self.seconds(c, k0), self._pushes(constants)
-        f, begins = self.owner(c), self._begins(h, k0, unit, t)
-        pushed = U + self.input_disturbance(constants)
-        inner = f.steps_at(np.ascontiguousarray(x), pushed, k0, unit * h, t=begins)
+        f, starts = self.owner(c), self._starts(h, k0, unit, t)
+        inputs = U + self.input_disturbance(constants)
+        inner = f.steps_at(np.ascontiguousarray(x), inputs, k0, unit * h, t=starts)
         ends = inner.x1 + h[:, None] * (d @ self._to_states.T) if self._pushes_states else inner.x1
         x0, x1 = (np.hstack([a, constants]) for a in (inner.x0, ends))
         return replace(inner, x0=x0, x1=x1, u=U, t=self.times(h, k0, t)[:-1], h=h)
@@ -354,7 +354,7 @@ class ExtendedMap(MapAround):
         Return the inner map, its steps, and the number of seconds in one unit of this map's time.
         """
         (x0, constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
-        c = constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
+        c = constants[0] if len(steps) else self._defaults(np.zeros(self.inner.nx))
         unit, d = self.seconds(c, int(steps.k[0]) if len(steps) else 0), self._pushes(constants)
         ends = x1 - steps.h[:, None] * (d @ self._to_states.T) if self._pushes_states else x1
         x0, x1 = np.ascontiguousarray(x0), np.ascontiguousarray(ends)
@@ -384,8 +384,8 @@ class ExtendedMap(MapAround):
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         pieces = self._pieces(self.split(steps.x0)[1])
         if len(pieces) > 1:
-            found = [self._second(steps.piece(r), Z[r], zeta[r], timed) for r in pieces]
-            return SecondOrder.joined(found)
+            parts = [self._second(steps.piece(r), Z[r], zeta[r], timed) for r in pieces]
+            return SecondOrder.joined(parts)
         f, inner, unit = self._inner(steps)
         by_times = timed or bool(self.steps)
         Z = np.ascontiguousarray(Z[:, : f.ndx])
@@ -398,9 +398,9 @@ class ExtendedMap(MapAround):
             whole[:, f.ndx, -TIMES:] += slopes
             whole[:, -TIMES:, f.ndx] += slopes
         if timed and self._pushes_states:
-            at = self._pushes(np.arange(f.ndx, self.ndx))
-            whole[:, at, -TIMES] += Z @ self._to_states
-            whole[:, -TIMES, at] += Z @ self._to_states
+            columns = self._pushes(np.arange(f.ndx, self.ndx))
+            whole[:, columns, -TIMES] += Z @ self._to_states
+            whole[:, -TIMES, columns] += Z @ self._to_states
         return SecondOrder.of(whole, self.ndx, self.nu)
 
     def _chain(self, steps: Steps, unit: float, by_times: bool, timed: bool) -> np.ndarray:
@@ -411,15 +411,15 @@ class ExtendedMap(MapAround):
         f, names = self.inner, list(self.inner.parameters)
         n, m, extra, first = f.ndx, self.nu, len(self.constants), 1 if self.steps else 0
         rows = n + m + len(names) + TIMES * by_times
-        at = n + extra + m  # first column of this map's parameters
-        J = np.zeros((len(steps), rows, at + len(self.parameters) + TIMES * timed))
+        first_parameter = n + extra + m  # first column of this map's parameters
+        J = np.zeros((len(steps), rows, first_parameter + len(self.parameters) + TIMES * timed))
         J[:, :n, :n] = np.eye(n)
-        J[:, n : n + m, n + extra : at] = np.eye(m)
+        J[:, n : n + m, n + extra : first_parameter] = np.eye(m)
         J[:, n : n + m, self._pushes(np.arange(n, n + extra))] = self._to_inputs
         for i, name in enumerate(self.freed):
             J[:, n + m + names.index(name), n + first + i] = 1.0
         for i, name in enumerate(self.parameters):
-            J[:, n + m + names.index(name), at + i] = 1.0
+            J[:, n + m + names.index(name), first_parameter + i] = 1.0
         if self.steps:
             J[:, -TIMES, n], J[:, -1, n] = steps.h, steps.t
         if timed:
@@ -475,15 +475,15 @@ class ExtendedMap(MapAround):
         return twin
 
     def with_parameters(self, **values: float) -> ExtendedMap:
-        return self._at(super().with_parameters, values)
+        return self._copy(super().with_parameters, values)
 
     def trying(self, **values: float) -> ExtendedMap:
-        return self._at(super().trying, values)
+        return self._copy(super().trying, values)
 
-    def _at(self, again: Callable[..., ExtendedMap], values: Mapping[str, float]) -> ExtendedMap:
+    def _copy(self, change: Callable[..., ExtendedMap], values: Mapping[str, float]) -> ExtendedMap:
         if any(n in self.freed for n in values):
             raise ModelError(f"{next(n for n in values if n in self.freed)!r} is a state of this map")
-        twin = again(**values)
+        twin = change(**values)
         twin.dt = self.dt
         return twin
 

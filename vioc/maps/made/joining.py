@@ -41,32 +41,32 @@ def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Traje
         If a run does not begin where the one before ends, the maps have different states or inputs, or a map
         that depends on time would take its steps at another time.
     """
-    found = [trajectory_of(run) for run in runs]
-    for i, run in enumerate(found):
+    trajectories = [trajectory_of(run) for run in runs]
+    for i, run in enumerate(trajectories):
         if not isinstance(run, Trajectory):
             raise TypeError(f"join: entry {i} is {type(run).__name__}, expected a trajectory")
-    if not found:
+    if not trajectories:
         raise ValueError("join: expected runs, got none")
-    if jumps is not None and len(jumps) != len(found) - 1:
-        raise ValueError(f"jumps: expected {len(found) - 1}, one for each joint, got {len(jumps)}")
-    joints: list[Any] = [None] * (len(found) - 1) if jumps is None else list(jumps)
-    _check_times(found)
-    _check_joints(found, joints)
-    first = found[0]
+    if jumps is not None and len(jumps) != len(trajectories) - 1:
+        raise ValueError(f"jumps: expected {len(trajectories) - 1}, one for each joint, got {len(jumps)}")
+    joints: list[Any] = [None] * (len(trajectories) - 1) if jumps is None else list(jumps)
+    _check_times(trajectories)
+    _check_joints(trajectories, joints)
+    first = trajectories[0]
     alike = _what(first.map)
-    if len(found) == 1:
+    if len(trajectories) == 1:
         return first
-    if jumps is None and all(_what(run.map) == alike for run in found):
-        return _one_behind_another(found, first.map)
-    parts, leaps = _phases(found, joints)
+    if jumps is None and all(_what(run.map) == alike for run in trajectories):
+        return _one_behind_another(trajectories, first.map)
+    parts, leaps = _phases(trajectories, joints)
     switched = SwitchedMap([p.map for p in parts], [len(p) for p in parts], leaps)
     return _one_behind_another(parts, switched)
 
 
-def _check_times(found: Sequence[Trajectory]) -> None:
+def _check_times(runs: Sequence[Trajectory]) -> None:
     """Raise `ValueError` if joining would change the times of steps of a time-dependent map."""
-    step, t = found[0].k0, float(found[0].t[0])
-    for i, run in enumerate(found):
+    step, t = runs[0].k0, float(runs[0].t[0])
+    for i, run in enumerate(runs):
         if _is_timed(run.map):
             timed = f"join: run {i} begins at {{}}, here it would at {{}}, and its map depends on time; {{}}"
             if run.k0 != step:
@@ -77,12 +77,12 @@ def _check_times(found: Sequence[Trajectory]) -> None:
         step, t = step + len(run), t + run.duration
 
 
-def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
+def _check_joints(runs: Sequence[Trajectory], joints: Sequence[Any]) -> None:
     """Raise `ValueError` unless each trajectory begins where the previous one ends.
     For each pair of successive trajectories, `joints` has None, or a function that describes a jump of the
     state between them. The two states are not compared if there is a jump.
     """
-    for i, (a, b, jump) in enumerate(zip(found, found[1:], joints, strict=False)):
+    for i, (a, b, jump) in enumerate(zip(runs, runs[1:], joints, strict=False)):
         if a.map.state_names != b.map.state_names:
             raise ValueError(f"join: runs {i} and {i + 1} have other states")
         off = np.abs(a.map.difference(a.x[-1], b.x[0]))
@@ -94,11 +94,11 @@ def _check_joints(found: Sequence[Trajectory], joints: Sequence[Any]) -> None:
             )
 
 
-def _phases(found: Sequence[Trajectory], joints: Sequence[Any]) -> tuple[list[Trajectory], list[Any]]:
+def _phases(runs: Sequence[Trajectory], joints: Sequence[Any]) -> tuple[list[Trajectory], list[Any]]:
     """Divide trajectories into parts that each belong to one map; return them and the jumps between them."""
     parts: list[Trajectory] = []
     leaps: list[Any] = []
-    for run, jump in zip(found, [*joints, None], strict=True):
+    for run, jump in zip(runs, [*joints, None], strict=True):
         f, pieces = run.map, [run]
         if isinstance(f, SwitchedMap):
             if run.k0 or f.periodic or len(run) < sum(f.steps_of[:-1]) + 1:
@@ -116,9 +116,9 @@ def _one_behind_another(runs: Sequence[Trajectory], f: OneStepMap) -> Trajectory
     names, multipliers, times = f.multiplier_names, [], [runs[0].t]
     for i, run in enumerate(runs):
         columns = [names.index(n) for n in run.map.multiplier_names]
-        own = np.zeros((len(run), len(names)))
-        own[:, columns] = run.multipliers
-        multipliers.append(own)
+        rows = np.zeros((len(run), len(names)))
+        rows[:, columns] = run.multipliers
+        multipliers.append(rows)
         if i:
             behind = times[-1][-1]
             times.append(run.t[1:] if run.t[0] == behind else behind + (run.t[1:] - run.t[0]))
@@ -143,16 +143,16 @@ def unlike(f: OneStepMap, other: OneStepMap) -> str:
     if f is other:
         return ""
     (a, p), (b, q) = _what(f), _what(other)
-    for ours, theirs, what in ((a, b, ""), (p, q, "parameter ")):
-        for name in dict.fromkeys((*ours, *theirs)):
-            if (here := ours.get(name)) != (there := theirs.get(name)):
-                return f"{what}{name} is {_short(here)} here, {_short(there)} there"
+    for entries, other_entries, what in ((a, b, ""), (p, q, "parameter ")):
+        for name in dict.fromkeys((*entries, *other_entries)):
+            if (value := entries.get(name)) != (other_value := other_entries.get(name)):
+                return f"{what}{name} is {_short(value)} here, {_short(other_value)} there"
     return ""
 
 
 def _short(value: Any) -> str:
-    said = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-    return said if len(said) <= 60 else f"{said[:57]}..."
+    text = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _is_timed(f: OneStepMap) -> bool:

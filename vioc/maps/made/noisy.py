@@ -114,14 +114,14 @@ class NoisyMap(MapAround):
         return stepwise(self, x0, U, k0, lengths, X, K, t)
 
     @property
-    def _on(self) -> int:
+    def _inner_k0(self) -> int:
         """Step index that the inner map has when this map is at step 0."""
         return self.k0 - (int(np.argmax(self.taken)) if self.taken.any() else 0)
 
     @property
-    def _later(self) -> float:
+    def _inner_t0(self) -> float:
         """Time of the inner map at this map's time 0, s."""
-        return self._on * self.before
+        return self._inner_k0 * self.before
 
     @property
     def depends_on_time(self) -> bool:
@@ -130,36 +130,36 @@ class NoisyMap(MapAround):
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         X, W = points_of(self, X, U)
         h, k = self.lengths(dt, len(W)), k0 + np.arange(len(W))
-        at, t = self._rows(k), self.times(h, k0, t)[:-1]
+        rows, t = self._rows(k), self.times(h, k0, t)[:-1]
         ends, multipliers = X.copy(), np.zeros((len(W), len(self.multiplier_names)))
-        taken = np.flatnonzero(self.taken[at])
+        taken = np.flatnonzero(self.taken[rows])
         if len(taken):
             first, count = int(taken[0]), len(taken)
             if taken[-1] - first + 1 != count:
                 raise ModelError("steps that are taken are one behind the other")
             some = slice(first, first + count)
-            found = self.inner.steps_at(
+            inner = self.inner.steps_at(
                 np.ascontiguousarray(X[some]),
-                self.U[at[some]] + np.einsum("kij,kj->ki", self.G[at[some]], W[some]),
-                int(k[first]) + self._on,
+                self.U[rows[some]] + np.einsum("kij,kj->ki", self.G[rows[some]], W[some]),
+                int(k[first]) + self._inner_k0,
                 h[some],
-                t=t[some] + self._later,
+                t=t[some] + self._inner_t0,
             )
-            ends[some], multipliers[some] = found.x1, found.multipliers
-        ends = ends + np.einsum("kij,kj->ki", self.S[at], W)
+            ends[some], multipliers[some] = inner.x1, inner.multipliers
+        ends = ends + np.einsum("kij,kj->ki", self.S[rows], W)
         return Steps(X, ends, W, multipliers, t, h, k)
 
     def _inner(self, steps: Steps) -> tuple[slice, Steps]:
         """Return the range of those `steps` that contain a step of the inner map, and the inner steps.
         Outside of this range, a step of this map only adds noise to the state.
         """
-        at = self._rows(steps.k)
-        taken = np.flatnonzero(self.taken[at])
+        rows = self._rows(steps.k)
+        taken = np.flatnonzero(self.taken[rows])
         some = slice(int(taken[0]), int(taken[-1]) + 1) if len(taken) else slice(0, 0)
-        piece, at = steps.piece(some), at[some]
-        ends = piece.x1 - np.einsum("kij,kj->ki", self.S[at], piece.u)
-        inputs = self.U[at] + np.einsum("kij,kj->ki", self.G[at], piece.u)
-        return some, replace(piece, x1=ends, u=inputs, k=piece.k + self._on, t=piece.t + self._later)
+        piece, rows = steps.piece(some), rows[some]
+        ends = piece.x1 - np.einsum("kij,kj->ki", self.S[rows], piece.u)
+        inputs = self.U[rows] + np.einsum("kij,kj->ki", self.G[rows], piece.u)
+        return some, replace(piece, x1=ends, u=inputs, k=piece.k + self._inner_k0, t=piece.t + self._inner_t0)
 
     def _chain(self, steps: Steps, more: int) -> np.ndarray:
         """Return the derivatives of the inner map's arguments with respect to this map's arguments.
@@ -175,11 +175,11 @@ class NoisyMap(MapAround):
         some, inner = self._inner(steps)
         lin = derivatives_of(self.inner, timed).first(inner)
         n, m, more, nm = self.nx, self.nu, lin.P.shape[2], len(self.multiplier_names)
-        found = np.zeros((len(steps), n + nm, n + m + more))
-        found[:, :n, :n] = np.eye(n)
-        found[some] = lin.matrix @ self._chain(steps.piece(some), more)
-        found[:, :n, n : n + m] += self.S[self._rows(steps.k)]
-        return Linearization.of(found[:, :n], found[:, n:], m)
+        matrix = np.zeros((len(steps), n + nm, n + m + more))
+        matrix[:, :n, :n] = np.eye(n)
+        matrix[some] = lin.matrix @ self._chain(steps.piece(some), more)
+        matrix[:, :n, n : n + m] += self.S[self._rows(steps.k)]
+        return Linearization.of(matrix[:, :n], matrix[:, n:], m)
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         some, inner = self._inner(steps)
@@ -204,17 +204,17 @@ class NoisyMap(MapAround):
         """Return the expression of a quantity of the inner map; None for quantities of this map itself."""
         if name in self.state_names or name.removeprefix("u.") in self.input_names:
             return None
-        found = self.inner.quantity(name)
-        if ca.depends_on(found, self.inner.symbols.u):
+        expression = self.inner.quantity(name)
+        if ca.depends_on(expression, self.inner.symbols.u):
             raise ModelError(f"{name}: it depends on the input, which is known here; name the state's")
-        return found
+        return expression
 
     def _unit(self, name: str) -> str:
         return "" if name.removeprefix("u.") in self.input_names else self.inner.unit(name)
 
     def _names(self) -> list[str]:
-        own = {INPUTS + n for n in self.inner.input_names}
-        return [n for n in self.inner.quantities.names() if n not in own]
+        inputs = {INPUTS + n for n in self.inner.input_names}
+        return [n for n in self.inner.quantities.names() if n not in inputs]
 
     @property
     def _made_of(self) -> tuple:  # type: ignore[override]

@@ -67,8 +67,8 @@ class Parts:
         The latter are contracted with the `weights`.
         """
         _, _, Y = self._chain(lin)
-        own = np.swapaxes(Y, 1, 2) @ H.matrix @ Y
-        return SecondOrder.of(own.reshape(-1, self.count, *own.shape[1:]).sum(axis=1), *lin.B.shape[1:])
+        terms = np.swapaxes(Y, 1, 2) @ H.matrix @ Y
+        return SecondOrder.of(terms.reshape(-1, self.count, *terms.shape[1:]).sum(axis=1), *lin.B.shape[1:])
 
     def _chain(self, lin: Linearization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return first derivatives of whole steps, by the chain rule over their parts.

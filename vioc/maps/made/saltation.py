@@ -49,7 +49,7 @@ def saltated(
     q = [i for i, name in enumerate(f.state_names) if f"p.{name}" in f.state_names]
     p = [f.state_names.index(f"p.{f.state_names[i]}") for i in q]
     inverse = A[0][np.ix_(q, p)]  # of the mass matrix, times the step length
-    left = J + np.outer(closing, late)
+    right_sides = J + np.outer(closing, late)
     push = np.zeros((len(x), len(gaps)))
     push[q] = inverse @ J[:, q].T
-    return result - A[1] @ push @ np.linalg.solve(J @ push, left)
+    return result - A[1] @ push @ np.linalg.solve(J @ push, right_sides)

@@ -76,8 +76,8 @@ class Substeps(MapAround):
         The steps begin at X (N, nx) under the inputs U.
         """
         by_x, by_u = self.inner.mechanism.inputs_at(self._ends)
-        held = np.einsum("iab,nb->nia", by_u, U)
-        return held + np.einsum("iab,nb->nia", by_x, X) if by_x.any() else held
+        inputs = np.einsum("iab,nb->nia", by_u, U)
+        return inputs + np.einsum("iab,nb->nia", by_x, X) if by_x.any() else inputs
 
     def _starts(self, t: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return the times (N, n) at which the substeps begin, s."""
@@ -111,10 +111,10 @@ class Substeps(MapAround):
             run = self.inner.run(x0, inputs, k0 * n, np.repeat(lengths / n, n), t=starts)
         except StepError as error:
             done = 0 if error.trajectory is None else len(error.trajectory) // n
-            found = self._of_substep(error, k0 + done)
+            failure = self._of_substep(error, k0 + done)
             if error.trajectory is not None:
-                found.trajectory = self._outer(error.trajectory, U[:done], times[: done + 1], k0)
-            raise found from None
+                failure.trajectory = self._outer(error.trajectory, U[:done], times[: done + 1], k0)
+            raise failure from None
         return self._outer(run, U, times, k0)
 
     def _outer(self, run: Trajectory, U: np.ndarray, times: np.ndarray, k0: int) -> Trajectory:
@@ -125,9 +125,9 @@ class Substeps(MapAround):
         return Trajectory(self, times, x, np.array(U), self._total(parts), k0=k0).on_its_step()
 
     def _of_substep(self, error: StepError, k: int) -> StepError:
-        found = error.saying(f"step {k}, one of its {self.n} substeps: {error}", k)
-        found.length = None if error.length is None else self.n * error.length
-        return found
+        failure = error.saying(f"step {k}, one of its {self.n} substeps: {error}", k)
+        failure.length = None if error.length is None else self.n * error.length
+        return failure
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         X, U = points_of(self, X, U)
@@ -143,17 +143,17 @@ class Substeps(MapAround):
         """Take the substeps of N independent steps, in the order of substeps.
         The first substeps of all steps are taken first, then the second substeps, and so on.
         """
-        inputs, starts, found, x = self._inputs(X, U), self._starts(t, h), [], X
+        inputs, starts, parts, x = self._inputs(X, U), self._starts(t, h), [], X
         for i in range(self.n):
             each = np.ascontiguousarray(inputs[:, i])
             try:
-                found.append(
+                parts.append(
                     self.inner.steps_at(x, each, k0, h / self.n, t=np.ascontiguousarray(starts[:, i]))
                 )
             except StepError as error:
                 raise self._of_substep(error, error.k) from None
-            x = found[-1].x1
-        return found
+            x = parts[-1].x1
+        return parts
 
     def _repeated_kernel(self) -> Kernel | None:
         inner = self.inner.kernel
@@ -163,8 +163,8 @@ class Substeps(MapAround):
         by_x, by_u = self.inner.mechanism.inputs_at(self._ends)
         multipliers, errors, h = [], [], dt / self.n
         for i in range(self.n):
-            held = ca.DM(by_u[i]) @ u + ca.DM(by_x[i]) @ args[0] if by_x.any() else u
-            x, impulse, error = inner.function(x, held, t + dt * (i / self.n), h, theta)
+            input_i = ca.DM(by_u[i]) @ u + ca.DM(by_x[i]) @ args[0] if by_x.any() else u
+            x, impulse, error = inner.function(x, input_i, t + dt * (i / self.n), h, theta)
             multipliers.append(impulse)
             errors.append(error)
         function = ca.Function("substeps", args, [x, sum(multipliers), ca.norm_2(ca.vertcat(*errors))])
@@ -185,18 +185,18 @@ class Substeps(MapAround):
         shares = np.ones((n, len(self.multiplier_names)))
         shares[:-1, ~self.inner.mechanism.additive] = 0.0
         x0, x1, u, multipliers, t, h = flat
-        owned = Steps(x0, x1, u, multipliers, t, h, np.repeat(steps.k, n))
+        flat_steps = Steps(x0, x1, u, multipliers, t, h, np.repeat(steps.k, n))
         inputs = self.inner.mechanism.inputs_at(self._ends)
-        return Parts(owned, *inputs, shares, np.arange(n) / n, np.full(n, 1 / n), timed)
+        return Parts(flat_steps, *inputs, shares, np.arange(n) / n, np.full(n, 1 / n), timed)
 
     def _first(self, steps: Steps, timed: bool) -> Linearization:
         parts = self._parts(steps, timed)
         return parts.first(derivatives_of(self.inner, timed).first(parts.steps))
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
-        parts, by = self._parts(steps, timed), derivatives_of(self.inner, timed)
-        lin = by.first(parts.steps)
-        return parts.second(lin, by.second(parts.steps, *parts.weights(lin, Z, zeta)))
+        parts, derivatives = self._parts(steps, timed), derivatives_of(self.inner, timed)
+        lin = derivatives.first(parts.steps)
+        return parts.second(lin, derivatives.second(parts.steps, *parts.weights(lin, Z, zeta)))
 
     # -- names ----------------------------------------------------------------------------------
 

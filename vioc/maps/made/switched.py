@@ -77,12 +77,12 @@ class SwitchedMap(MapAround):
         f = self.maps[0]
         for other in self.maps[1:]:
             for what in ("state_names", "input_names", "parameters", "wrap", "ndx"):
-                ours, theirs = getattr(f, what), getattr(other, what)
-                if ours != theirs:
-                    raise ValueError(f"maps: {what} differ: {_shown(ours)} and {_shown(theirs)}")
+                value, other_value = getattr(f, what), getattr(other, what)
+                if value != other_value:
+                    raise ValueError(f"maps: {what} differ: {_text(value)} and {_text(other_value)}")
         self._around(f)
         table = QuantityTable(self._find, self._names, lambda name: self.inner.unit(name), self._rotation)
-        self.quantities = Quantities(self, table, along=self._along)
+        self.quantities = Quantities(self, table, along=self._values_along)
         self.multiplier_names = tuple(dict.fromkeys(n for g in self.maps for n in g.multiplier_names))
         self._as_mechanism = self._mechanical
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
@@ -106,10 +106,10 @@ class SwitchedMap(MapAround):
         """
         start = 0
         while start < n:
-            i, at = self.turn(k0 + start)
+            i, offset = self.turn(k0 + start)
             last = i == len(self.maps) - 1 and not self.periodic
-            end = n if last else min(n, start + self.steps_of[i] - at)
-            first = at == 0 and (i > 0 or (self.periodic and k0 + start > 0))
+            end = n if last else min(n, start + self.steps_of[i] - offset)
+            first = offset == 0 and (i > 0 or (self.periodic and k0 + start > 0))
             yield slice(start, end), i, first
             start = end
 
@@ -119,16 +119,16 @@ class SwitchedMap(MapAround):
         They also evaluate the derivatives of the jumps. The key of an evaluator is the index of the map that
         takes the steps after the switch.
         """
-        found = {}
+        evaluators = {}
         for i in range(len(self.maps)):
             jump = self.jumps[i - 1] if i or self.periodic else None
             if jump is not None:
                 x, theta = self.symbols.x, self.symbols.parameters
                 value = jump(x, theta)
-                found[i] = Evaluator(
+                evaluators[i] = Evaluator(
                     ca.Function("jump", [x, theta], [ca.densify(value), ca.densify(ca.jacobian(value, x))])
                 )
-        return found
+        return evaluators
 
     def _landed(self, x: np.ndarray, i: int, first: bool) -> np.ndarray:
         """Return the state (nx,) from which map number i takes its next step.
@@ -185,38 +185,38 @@ class SwitchedMap(MapAround):
         times = self.times(lengths, k0, t)
         for rows, i, first in self._pieces(k0, len(U)):
             a, b = rows.start, rows.stop
-            followed = (None, None) if X is None or K is None else (X[rows], K[rows])
+            feedback = (None, None) if X is None or K is None else (X[rows], K[rows])
             start = self._landed(x[a], i, first)
-            part = self.maps[i].run(start, U[rows], k0 + a, lengths[rows], *followed, t=times[rows])
+            part = self.maps[i].run(start, U[rows], k0 + a, lengths[rows], *feedback, t=times[rows])
             x[a + 1 : b + 1], u[rows] = part.x[1:], part.u
             multipliers[rows, self._columns(i)] = part.multipliers
         return Trajectory(self, times, x, u, multipliers, k0=k0).on_its_step()
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, t: np.ndarray | None = None) -> Steps:
         X, U = points_of(self, X, U)
-        lengths, found = self.lengths(dt, len(U)), []
+        lengths, parts = self.lengths(dt, len(U)), []
         t = self.times(lengths, k0, t)[:-1]
         for rows, i, first in self._pieces(k0, len(U)):
             start = X[rows].copy()
             start[0] = self._landed(start[0], i, first)
-            own = self.maps[i].steps_at(start, U[rows], k0 + rows.start, lengths[rows], t=t[rows])
-            every = np.zeros((len(own), len(self.multiplier_names)))
-            every[:, self._columns(i)] = own.multipliers
-            found.append(replace(own, x0=X[rows], multipliers=every))
-        if not found:
+            part = self.maps[i].steps_at(start, U[rows], k0 + rows.start, lengths[rows], t=t[rows])
+            every = np.zeros((len(part), len(self.multiplier_names)))
+            every[:, self._columns(i)] = part.multipliers
+            parts.append(replace(part, x0=X[rows], multipliers=every))
+        if not parts:
             none = np.zeros((0, len(self.multiplier_names)))
             return replace(self.maps[0].steps_at(X, U, k0, lengths), multipliers=none)
-        return Steps.joined(found)
+        return Steps.joined(parts)
 
-    def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
+    def times(self, lengths: np.ndarray, k0: int, starts: np.ndarray | None = None) -> np.ndarray:
         """Return sample times (N+1,), s, of steps with the given lengths, from step k0 on.
 
         If the step lengths of the maps differ, step k0 begins after k0 steps of their own lengths.
         """
-        if begins is None and len({g.dt for g in self.maps}) > 1 and len(lengths):
+        if starts is None and len({g.dt for g in self.maps}) > 1 and len(lengths):
             before = sum(self.maps[self.turn(k)[0]].dt for k in range(k0))
-            begins = before + np.cumsum(lengths) - lengths
-        return times_of(lengths, k0, self.dt, begins)
+            starts = before + np.cumsum(lengths) - lengths
+        return times_of(lengths, k0, self.dt, starts)
 
     @property
     def depends_on_time(self) -> bool:
@@ -250,7 +250,9 @@ class SwitchedMap(MapAround):
         The indices need not be successive.
         """
         turns = [(self.turn(int(k)), int(k)) for k in steps.k]
-        keys = np.array([(i, at == 0 and (i > 0 or (self.periodic and k > 0))) for (i, at), k in turns])
+        keys = np.array(
+            [(i, offset == 0 and (i > 0 or (self.periodic and k > 0))) for (i, offset), k in turns]
+        )
         for i, first in dict.fromkeys(map(tuple, keys.tolist())):
             rows = np.flatnonzero((keys == (i, first)).all(axis=1))
             x0 = np.stack([self._landed(x, i, bool(first)) for x in steps.x0[rows]])
@@ -263,27 +265,27 @@ class SwitchedMap(MapAround):
         n, nm = len(steps), len(self.multiplier_names)
         columns = self.ndx, self.nu, len(self.parameters) + TIMES * timed
         whole = Linearization(*(np.zeros((n, rows, c)) for rows in (self.ndx, nm) for c in columns))
-        for rows, i, first, own in self._by_map(steps):
-            lin = derivatives_of(self.maps[i], timed).first(own)
+        for rows, i, first, group in self._by_map(steps):
+            lin = derivatives_of(self.maps[i], timed).first(group)
             A, C = lin.A, lin.C
             if first and i in self._leaps:
                 J = np.stack([self._leaps[i](x, self.theta)[1] for x in steps.x0[rows]])
                 A, C = A @ J, C @ J
             whole.A[rows], whole.B[rows], whole.P[rows] = A, lin.B, lin.P
-            at = np.ix_(rows, np.array(self._columns(i), int))
-            whole.C[at], whole.D[at], whole.E[at] = C, lin.D, lin.E
+            index = np.ix_(rows, np.array(self._columns(i), int))
+            whole.C[index], whole.D[index], whole.E[index] = C, lin.D, lin.E
         return whole
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
-        found: dict[str, np.ndarray] = {}
-        for rows, i, first, own in self._by_map(steps):
+        blocks: dict[str, np.ndarray] = {}
+        for rows, i, first, group in self._by_map(steps):
             if first and i in self._leaps:
                 raise NotImplementedError("a step behind a jump: its second derivatives are not known")
             weights = np.ascontiguousarray(zeta[rows][:, self._columns(i)])
-            H = derivatives_of(self.maps[i], timed).second(own, Z[rows], weights)
+            H = derivatives_of(self.maps[i], timed).second(group, Z[rows], weights)
             for name, block in H.blocks.items():
-                found.setdefault(name, np.zeros((len(steps), *block.shape[1:])))[rows] = block
-        return SecondOrder(**found)
+                blocks.setdefault(name, np.zeros((len(steps), *block.shape[1:])))[rows] = block
+        return SecondOrder(**blocks)
 
     @property
     def derivatives(self) -> MapDerivatives:
@@ -301,9 +303,9 @@ class SwitchedMap(MapAround):
         steps = Steps.along(run)
         lin = self.derivatives.linearize(steps)
         for k in range(0 if closed else 1, len(run)):
-            i, at = self.turn(run.k0 + k)
+            i, offset = self.turn(run.k0 + k)
             last = (k - 1) % len(run)
-            if at:
+            if offset:
                 continue
             before = self.maps[self.turn(run.k0 + last)[0]]
             shut = [n for n in self.maps[i].multiplier_names if n not in before.multiplier_names]
@@ -322,16 +324,16 @@ class SwitchedMap(MapAround):
         known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantities.names()]
         if not known:
             return None
-        found = [(g, g.quantity(name)) for g in known]
-        forces = [pair for pair in found if ca.depends_on(ca.vec(pair[1]), pair[0].symbols.multipliers)]
-        return self._of(*(forces or found)[-1 if forces else 0])
+        candidates = [(g, g.quantity(name)) for g in known]
+        forces = [pair for pair in candidates if ca.depends_on(ca.vec(pair[1]), pair[0].symbols.multipliers)]
+        return self._in_symbols(*(forces or candidates)[-1 if forces else 0])
 
-    def _of(self, g: OneStepMap, expression: ca.SX) -> ca.SX:
+    def _in_symbols(self, g: OneStepMap, expression: ca.SX) -> ca.SX:
         x, u, lam, theta, dt = self.symbols
-        own = lam[[self.multiplier_names.index(n) for n in g.multiplier_names]]
-        return ca.Function("quantity", list(g.symbols), [expression])(x, u, own, theta, dt)
+        multipliers = lam[[self.multiplier_names.index(n) for n in g.multiplier_names]]
+        return ca.Function("quantity", list(g.symbols), [expression])(x, u, multipliers, theta, dt)
 
-    def _along(self, run: Trajectory, name: str) -> np.ndarray:
+    def _values_along(self, run: Trajectory, name: str) -> np.ndarray:
         """Return the values of a quantity along a trajectory.
         The value in a step is computed by the map that takes this step. At a switch, the later map is used.
         If a map does not have the quantity, because it belongs to a constraint of other maps, the value is
@@ -356,16 +358,16 @@ class SwitchedMap(MapAround):
         If the state jumps at a switch, the earlier part ends, and the later part begins, with the state
         before the jump.
         """
-        found = []
+        parts = []
         for rows, i, _ in self._pieces(run.k0, len(run)):
             part = run.part(rows.start, rows.stop)
-            own = np.ascontiguousarray(part.multipliers[:, self._columns(i)])
-            found.append(replace(part, map=self.maps[i], multipliers=own))
-        return found
+            multipliers = np.ascontiguousarray(part.multipliers[:, self._columns(i)])
+            parts.append(replace(part, map=self.maps[i], multipliers=multipliers))
+        return parts
 
     def _rotation(self, frame: str) -> ca.SX | None:
         R = self.inner.quantities.rotation(frame)
-        return None if R is None else self._of(self.inner, R)
+        return None if R is None else self._in_symbols(self.inner, R)
 
     def _names(self) -> list[str]:
         return [n for g in self.maps for n in g.quantities.names()]
@@ -384,8 +386,8 @@ class SwitchedMap(MapAround):
         counts, maps, before = [], [], 0
         for part in parts:
             count = int(np.searchsorted(ends, part.t[-1] + 1e-9 * run.duration, side="right"))
-            off = abs(ends[count - 1] - part.t[-1]) if count > before else run.duration
-            if off > 1e-9 * run.duration:
+            distance = abs(ends[count - 1] - part.t[-1]) if count > before else run.duration
+            if distance > 1e-9 * run.duration:
                 raise ValueError(
                     f"dt: the phases join at t = {part.t[-1]:.9g} s, within a step; give lengths "
                     "(M,) of which some end there"
@@ -414,7 +416,7 @@ def _constraints(g: OneStepMap) -> int:
     return len(g.multiplier_names)
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, Mapping):  # the names may be the same
         value = tuple(f"{n} = {v:.6g}" for n, v in value.items())
     names = value if isinstance(value, (tuple, list)) else (str(value),)

@@ -92,8 +92,8 @@ def _finish(response: FrequencyResponse, axes: list[Any]) -> None:
 
 def _decibel(size: np.ndarray) -> np.ndarray:
     finite = np.isfinite(size)
-    shown = finite & (size > ROUNDING * size[finite].max(initial=0.0))
-    logarithms: np.ndarray = np.log10(size, where=shown, out=np.full_like(size, np.nan))
+    mask = finite & (size > ROUNDING * size[finite].max(initial=0.0))
+    logarithms: np.ndarray = np.log10(size, where=mask, out=np.full_like(size, np.nan))
     return 20 * logarithms
 
 

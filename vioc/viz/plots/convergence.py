@@ -49,18 +49,18 @@ def plot_convergence(
         raise ValueError("there are no iterations to plot")
     (axes,) = panels(1, ax, labels=[[*curves, *dict.fromkeys(methods)]])
     axes.set_yscale("log")
-    shown = np.array([m.rpartition(" ")[2] for m in methods])  # "ms newton": a step of multiple shooting
+    labels = np.array([m.rpartition(" ")[2] for m in methods])  # "ms newton": a step of multiple shooting
     for i, (name, values) in enumerate(curves.items()):
         values = np.abs(values) if i else values
         if not i and np.nanmin(values) <= 0:
             name, values = f"{name} - least", values - np.nanmin(values)
         values = np.where(values > 0, values, np.nan)
         k = np.arange(len(values))
-        axes.plot(k, values, "-" if len(shown) else ".-", color=f"C{i}", lw=1.2, label=name)
-        for method in dict.fromkeys(shown):
-            here = np.flatnonzero(shown == method)
+        axes.plot(k, values, "-" if len(labels) else ".-", color=f"C{i}", lw=1.2, label=name)
+        for method in dict.fromkeys(labels):
+            here = np.flatnonzero(labels == method)
             axes.plot(here, values[here], MARKS.get(method, "."), color=f"C{i}", ms=4)
-    for method in dict.fromkeys(shown):
+    for method in dict.fromkeys(labels):
         axes.plot([], [], MARKS.get(method, "."), color="0.4", ms=4, label=method)
     axes.set(xlabel="iteration", ylabel=" and ".join(curves) if len(curves) < 3 else "")
     axes.xaxis.get_major_locator().set_params(integer=True)
@@ -126,11 +126,11 @@ def plot_orders(
     fits = {name: _order(h, np.asarray(e, float), name) for name, e in curves.items()}
     (axes,) = panels(1, ax, labels=[[f"{name}: order 2.00" for name in curves]])
     axes.set(xscale="log", yscale="log")
-    for i, (name, (at, e, order)) in enumerate(fits.items()):
-        axes.plot(at, e, "o-", ms=4, lw=1.5, color=f"C{i}", label=f"{name}: order {order:.2f}")
+    for i, (name, (lengths, e, order)) in enumerate(fits.items()):
+        axes.plot(lengths, e, "o-", ms=4, lw=1.5, color=f"C{i}", label=f"{name}: order {order:.2f}")
         if round(order):
-            middle = np.exp(np.log(e).mean() - round(order) * np.log(at).mean())
-            axes.plot(at, 0.6 * middle * at ** round(order), "--", color="0.5", lw=0.8, zorder=1)
+            middle = np.exp(np.log(e).mean() - round(order) * np.log(lengths).mean())
+            axes.plot(lengths, 0.6 * middle * lengths ** round(order), "--", color="0.5", lw=0.8, zorder=1)
     axes.set(xlabel=xlabel, ylabel=label("error", unit))
     legend(axes, least=1)  # the legend shows the order of convergence
     return axes
@@ -146,5 +146,5 @@ def _order(h: np.ndarray, e: np.ndarray, name: str) -> tuple[np.ndarray, np.ndar
     if len(np.unique(h[keep])) < 2:
         raise ValueError(f"errors of {name!r}: expected at least two that are positive, got {e}")
     order = np.argsort(h[keep])
-    at, e = h[keep][order], e[keep][order]
-    return at, e, float(np.polyfit(np.log(at), np.log(e), 1)[0])
+    lengths, e = h[keep][order], e[keep][order]
+    return lengths, e, float(np.polyfit(np.log(lengths), np.log(e), 1)[0])

@@ -36,8 +36,8 @@ def plot_fitted(fitted: Fitted, ax: Any = None) -> Any:
         above.plot(t, fitted.measured[:, i], ".", ms=2, color="0.6", label="measured")
         above.plot(t, fitted.predicted[:, i], lw=1, color="C0", label="predicted")
         unit = fitted.units.get(name, "")
-        shown = f"{name} ({unit})" if unit else name
-        above.set(ylabel=shown, title=f"{name}: rms {fitted.rms[name]:.2g}, noise {fitted.std[i]:.2g}")
+        text = f"{name} ({unit})" if unit else name
+        above.set(ylabel=text, title=f"{name}: rms {fitted.rms[name]:.2g}, noise {fitted.std[i]:.2g}")
         below.plot(t, fitted.errors[:, i], ".", ms=2, color="C0")
         below.axhspan(-2 * fitted.std[i], 2 * fitted.std[i], color="C1", alpha=0.2, lw=0)
         below.set(xlabel="t (s)", ylabel=f"predicted - measured{f' ({unit})' if unit else ''}")

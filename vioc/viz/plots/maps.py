@@ -71,23 +71,23 @@ def plot_sweep(
         np.array([t.index(k) for k in column]) for t, column in zip(ticks, map(list, keys), strict=True)
     ]
     for cell in set(zip(*(p.tolist() for p in places), strict=True)):
-        here = results[np.all([p == i for p, i in zip(places, cell, strict=True)], axis=0)]
-        here = here[np.isfinite(here)]
-        if len(here) > 1 and reduce is None:
-            at = ", ".join(f"{n} = {t[i]}" for n, t, i in zip(names, ticks, cell, strict=True))
-            raise ValueError(f"{len(here)} results at {at}: give `reduce`, such as numpy.median")
-        if len(here):
-            cells[cell] = here[0] if len(here) == 1 else reduce(here)  # type: ignore[misc]
+        cell_results = results[np.all([p == i for p, i in zip(places, cell, strict=True)], axis=0)]
+        cell_results = cell_results[np.isfinite(cell_results)]
+        if len(cell_results) > 1 and reduce is None:
+            place = ", ".join(f"{n} = {t[i]}" for n, t, i in zip(names, ticks, cell, strict=True))
+            raise ValueError(f"{len(cell_results)} results at {place}: give `reduce`, such as numpy.median")
+        if len(cell_results):
+            cells[cell] = cell_results[0] if len(cell_results) == 1 else reduce(cell_results)  # type: ignore[misc]
     (axes,) = panels(1, ax, size=(WIDTH, ALONE) if second is None else PLANE, grid=second is None)
     axes.set_xlabel(label(first, known.get(first, "")))
-    shown = label(value, known.get(value, ""))
+    text = label(value, known.get(value, ""))
     if second is None:
         axes.plot(ticks[0], cells, ".-", lw=1.5)
-        axes.set(ylabel=shown, yscale="log" if log else "linear")
+        axes.set(ylabel=text, yscale="log" if log else "linear")
         return axes
     axes.set_ylabel(label(second, known.get(second, "")))
     across, up = (np.arange(len(t) + 1) - 0.5 for t in ticks)
-    _heat(axes, across, up, cells.T, shown, norm="log" if log else None)
+    _heat(axes, across, up, cells.T, text, norm="log" if log else None)
     _ticks(axes.xaxis, ticks[0])
     _ticks(axes.yaxis, ticks[1])
     return axes
@@ -162,10 +162,10 @@ def _two(region: Attraction, first: str | None, second: str | None) -> tuple[str
         raise ValueError(f"expected two different states, got {first!r} twice")
     spread = np.ptp(region.starts, axis=0) > 0
     free = [n for n, wide in zip(region.names, spread, strict=True) if wide and n not in (first, second)]
-    chosen = [n if n is not None else free.pop(0) if free else None for n in (first, second)]
-    if None in chosen:
+    names = [n if n is not None else free.pop(0) if free else None for n in (first, second)]
+    if None in names:
         raise ValueError(f"the starts differ in {int(spread.sum())} states, a map needs two; name them")
-    return chosen[0], chosen[1]  # type: ignore[return-value]
+    return names[0], names[1]  # type: ignore[return-value]
 
 
 def _heat(axes: Any, across: np.ndarray, up: np.ndarray, cells: np.ndarray, name: str, **colors: Any) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vioc.viz.plots.comparison import TOLD_APART
-from vioc.viz.plots.style import curve, full_names, held, legend, over_time
+from vioc.viz.plots.style import curve, full_names, legend, over_time, stair_values
 
 if TYPE_CHECKING:
     from vioc.control.feedback.covariance import Covariance
@@ -42,20 +42,20 @@ def plot_batch(batch: Batch, *names: str, ax: Any = None) -> Any:
     ValueError
         If every rollout failed.
     """
-    kept = [i for i in range(len(batch)) if i not in batch.errors]
-    if not kept:
+    indices = [i for i in range(len(batch)) if i not in batch.errors]
+    if not indices:
         raise ValueError(f"all {len(batch)} rollouts failed, none is left to plot; see batch.errors")
     names = full_names(batch.map, names)
-    values = {n: batch[n][kept] for n in names}
-    few = len(kept) <= TOLD_APART
-    labels = [f"run {i}" for i in kept] if few else ["median of 0000"] * 3
+    values = {n: batch[n][indices] for n in names}
+    few = len(indices) <= TOLD_APART
+    labels = [f"run {i}" for i in indices] if few else ["median of 0000"] * 3
     axes = over_time(batch.map, names, ax, labels)
     for panel, name in zip(axes, names, strict=True):
         if few:
-            for i, row in zip(kept, values[name], strict=True):
+            for i, row in zip(indices, values[name], strict=True):
                 curve(panel, batch.t, row, f"run {i}")
         else:
-            _summary(panel, batch.t, values[name], len(kept))
+            _summary(panel, batch.t, values[name], len(indices))
         if batch.errors:
             panel.plot([], [], " ", label=f"{len(batch.errors)} failed")
     legend(axes[0])
@@ -100,14 +100,14 @@ def _summary(axes: Any, t: np.ndarray, values: np.ndarray, count: int) -> None:
     Quantities of steps are stairs.
     """
     low, high = np.quantile(values, QUANTILES, axis=0)
-    shown = values[:: -(-count // THIN)]
+    curves = values[:: -(-count // THIN)]
     stepped = values.shape[1] < len(t)
 
-    over = held if stepped else np.asarray
+    over = stair_values if stepped else np.asarray
 
     step = {"step": "post"} if stepped else {}
     style = {"drawstyle": "steps-post"} if stepped else {}
-    for row in shown:
+    for row in curves:
         axes.plot(t, over(row), color="0.7", lw=0.5, zorder=1, **style)
     band = {"color": "C0", "alpha": 0.3, "lw": 0, "zorder": 2, "label": "5 % to 95 %"}
     axes.fill_between(t, over(low), over(high), **band, **step)

@@ -97,15 +97,15 @@ def curve(axes: Any, t: np.ndarray, values: np.ndarray, name: str, **style: Any)
     columns = values[:, None] if values.ndim == 1 else values
     for i, column in enumerate(columns.T):
         text = name if values.ndim == 1 else f"{name}[{i}]"
-        drawn = len(axes.lines)
-        look = {"color": f"C{drawn % 10}", "ls": LINES[drawn // 10 % len(LINES)], "lw": 1.5, **style}
+        count = len(axes.lines)
+        look = {"color": f"C{count % 10}", "ls": LINES[count // 10 % len(LINES)], "lw": 1.5, **style}
         if len(column) == len(t):
             axes.plot(t, column, label=text, **look)
         else:
-            axes.plot(t, held(column), label=text, drawstyle="steps-post", **look)
+            axes.plot(t, stair_values(column), label=text, drawstyle="steps-post", **look)
 
 
-def held(values: np.ndarray) -> np.ndarray:
+def stair_values(values: np.ndarray) -> np.ndarray:
     """Append the last value to the values (N,) of a quantity in N steps.
     A curve of stairs through the result ends at sample N.
     """

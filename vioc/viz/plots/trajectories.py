@@ -89,8 +89,8 @@ def plot_multipliers(trajectory: Trajectory, *names: str, impulses: bool = False
         raise ValueError("the map of this trajectory has no constraints, so no multipliers to plot")
     if impulses:
         return plot_trajectory(run, *(f"lambda.{n}" for n in names or run.map.multiplier_names), ax=ax)
-    chosen = names or constraint_names(run.map)
-    return plot_trajectory(run, *(quantity for n in chosen for quantity in _forces(run, n)), ax=ax)
+    constraints = names or constraint_names(run.map)
+    return plot_trajectory(run, *(quantity for n in constraints for quantity in _forces(run, n)), ax=ax)
 
 
 def constraint_names(f: Any) -> list[str]:

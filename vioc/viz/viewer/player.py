@@ -219,10 +219,10 @@ class Viewer:
             raise ValueError(f"speed: expected a number > 0, got {value}")
         self._speed = float(value)
         if self._speeds is not None:
-            shown = next((s for s in SPEEDS if abs(_ratio(s) - value) < 1e-9 * value), f"{value:g}")
-            if shown not in SPEEDS:
-                self._speeds.options = (*SPEEDS, shown)
-            self._speeds.value = shown
+            text = next((s for s in SPEEDS if abs(_ratio(s) - value) < 1e-9 * value), f"{value:g}")
+            if text not in SPEEDS:
+                self._speeds.options = (*SPEEDS, text)
+            self._speeds.value = text
 
     # -- controls -------------------------------------------------------------------------------------
 

@@ -98,18 +98,18 @@ class Drawing:
         names = (nodes[i].frame.name for i in np.flatnonzero(self.scene.groups == group))
         return next(filter(None, names), "frame")
 
-    def _inside(self, group: int, points: np.ndarray) -> np.ndarray:
+    def _local_points(self, group: int, points: np.ndarray) -> np.ndarray:
         """Transform points (k, 3), in the world at sample 0, to a rigid group's axes."""
         return (points - self.scene.position(group)[0]) @ self.scene.rotation(group)[0]
 
-    def _pose_inside(self, node: int, position: np.ndarray, rotation: np.ndarray) -> dict[str, Any]:
+    def _local_pose(self, node: int, position: np.ndarray, rotation: np.ndarray) -> dict[str, Any]:
         """Transform a pose from a frame's axes to the axes of the frame's rigid group."""
         group = self.scene.group(node)
-        where = self._inside(group, self.scene.place(node, position[None])[0])[0]
-        turned = self.scene.rotation(group)[0].T @ self.scene.rotation(node)[0] @ rotation
-        return {"position": where, "wxyz": quaternions(turned)}
+        where = self._local_points(group, self.scene.place(node, position[None])[0])[0]
+        local_rotation = self.scene.rotation(group)[0].T @ self.scene.rotation(node)[0] @ rotation
+        return {"position": where, "wxyz": quaternions(local_rotation)}
 
-    def _below(self, node: int, name: str) -> str:
+    def _node_path(self, node: int, name: str) -> str:
         return f"{self._group(self.scene.group(node))}/{_clean(name)}"
 
     def _shade(self, kind: str) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Drawing:
 
     def _fixed_stick(self, name: str, line: Line) -> None:
         assert line.group is not None
-        ends = self._inside(line.group, line.points[0])
+        ends = self._local_points(line.group, line.points[0])
         along = ends[1] - ends[0]
         length = float(np.linalg.norm(along))
         stick = self._nodes.add_cylinder(
@@ -173,7 +173,7 @@ class Drawing:
         shape = _coil if line.kind == "spring" else lambda points, _: points
         width = 0.012 * self._size
         fixed = line.group is not None
-        first = self._inside(line.group, line.points[0]) if line.group is not None else line.points[0]
+        first = self._local_points(line.group, line.points[0]) if line.group is not None else line.points[0]
         handle = self._nodes.add_line_segments(
             f"{self._group(line.group)}/{name}" if line.group is not None else f"{self._path}/{name}",
             _segments(shape(first, width)),
@@ -196,7 +196,7 @@ class Drawing:
     # -- bodies and shapes ----------------------------------------------------------------------------
 
     def _draw_bodies(self) -> None:
-        shaped = {self.scene.group(s.node) for s in self.scene.solids if s.kind != "ground"}
+        groups = {self.scene.group(s.node) for s in self.scene.solids if s.kind != "ground"}
         for i, body in enumerate(self.scene.bodies):
             if body.edges.any():
                 edges = np.maximum(body.edges, 1e-3 * self._size)
@@ -204,8 +204,8 @@ class Drawing:
                 handle = self._draw_solid(f"inertia-{i}", solid, "inertia", opacity=0.35)
                 handle.visible = False
                 self.demanded["inertia"].append(handle)
-            unseen = not body.mass and body.kind == "body"
-            if self.scene.group(body.node) in shaped or body.kind == "cable" or unseen:
+            is_hidden = not body.mass and body.kind == "body"
+            if self.scene.group(body.node) in groups or body.kind == "cable" or is_hidden:
                 continue
             radius = LARGEST * self._size * (np.cbrt(body.mass / self._heaviest) if body.mass else 0.5)
             solid = Solid(body.node, "sphere", (radius,), body.center, np.eye(3))
@@ -214,7 +214,7 @@ class Drawing:
             self._draw_solid(f"mass-{i}", solid, "mass" if body.mass else "ground")
 
     def _draw_solid(self, name: str, solid: Solid, kind: str, opacity: float | None = None) -> Any:
-        path = self._below(solid.node, name)
+        path = self._node_path(solid.node, name)
         look = self._shade(kind)
         if solid.color is not None and self._color is None:
             look["color"] = tuple(round(255 * c) for c in solid.color[:3])
@@ -222,7 +222,7 @@ class Drawing:
                 look["opacity"] = solid.color[3]
         if opacity is not None:
             look["opacity"] = opacity
-        pose = self._pose_inside(solid.node, solid.position, solid.rotation)
+        pose = self._local_pose(solid.node, solid.position, solid.rotation)
         add, size = self._nodes, solid.size
         if solid.kind == "sphere":
             return add.add_icosphere(path, max(size[0], 0.004 * self._size), **look, **pose)
@@ -240,7 +240,7 @@ class Drawing:
             thin = 0.002 * self._size
             look = {"color": rgb(COLORS["plane"]), "opacity": 0.45}
             below = solid.position - thin / 2 * solid.rotation[:, 2]
-            pose = self._pose_inside(solid.node, below, solid.rotation)
+            pose = self._local_pose(solid.node, below, solid.rotation)
             return add.add_box(path, dimensions=(4 * self._size, 4 * self._size, thin), **look, **pose)
         radius, length = size
         holder = add.add_frame(path, show_axes=False, **pose)
@@ -269,16 +269,16 @@ class Drawing:
             name = node.frame.name
             if name is None or i in in_cable:
                 continue
-            pose = self._pose_inside(i, np.zeros(3), np.eye(3))
+            pose = self._local_pose(i, np.zeros(3), np.eye(3))
             axes = self._nodes.add_frame(
-                self._below(i, f"axes-{i}"),
+                self._node_path(i, f"axes-{i}"),
                 axes_length=length,
                 axes_radius=0.06 * length,
                 visible=False,
                 **pose,
             )
             label = self._nodes.add_label(
-                self._below(i, f"name-{i}"),
+                self._node_path(i, f"name-{i}"),
                 name,
                 position=pose["position"],
                 font_screen_scale=0.75,

@@ -26,15 +26,15 @@ def pivot_order(matrix: np.ndarray) -> list[tuple[int, int]]:
     n, order = len(a), []
     rows, columns = list(range(n)), list(range(n))
     for _ in range(n):
-        left = np.abs(a[np.ix_(rows, columns)])
-        filled = left > 1e-12
+        rest = np.abs(a[np.ix_(rows, columns)])
+        filled = rest > 1e-12
         fill = np.outer(filled.sum(axis=1) - 1, filled.sum(axis=0) - 1)
-        good = left >= 0.1 * left.max(axis=1, keepdims=True)  # threshold pivoting within a row
-        candidates = np.where(good & filled, fill - 1e-3 * left, np.inf)
-        at = int(np.argmin(candidates))
-        if not np.isfinite(candidates.flat[at]):
+        good = rest >= 0.1 * rest.max(axis=1, keepdims=True)  # threshold pivoting within a row
+        candidates = np.where(good & filled, fill - 1e-3 * rest, np.inf)
+        index = int(np.argmin(candidates))
+        if not np.isfinite(candidates.flat[index]):
             raise np.linalg.LinAlgError("singular matrix")
-        i, j = rows[at // len(columns)], columns[at % len(columns)]
+        i, j = rows[index // len(columns)], columns[index % len(columns)]
         order.append((i, j))
         rows.remove(i)
         columns.remove(j)
@@ -68,10 +68,10 @@ class SymbolicLU:
 
     def solve(self, b: ca.SX) -> ca.SX:
         """Solve the linear system with this matrix for a symbolic right-hand side b."""
-        done, left = [], ca.sparsify(ca.SX(b)[self._rows, :])
+        done, rest = [], ca.sparsify(ca.SX(b)[self._rows, :])
         for column in self._lower:
-            done.append(left[0, :])
-            left = ca.sparsify(left[1:, :] - ca.mtimes(column, left[0, :]))
+            done.append(rest[0, :])
+            rest = ca.sparsify(rest[1:, :] - ca.mtimes(column, rest[0, :]))
         x = ca.SX(0, b.shape[1])
         for pivot, row, value in zip(*map(reversed, (self._pivots, self._upper, done)), strict=True):
             x = ca.vertcat(ca.sparsify(value - ca.mtimes(row, x)) / pivot, x)
@@ -79,10 +79,10 @@ class SymbolicLU:
 
     def solve_transposed(self, b: ca.SX) -> ca.SX:
         """Solve the linear system with the transposed matrix for a symbolic right side b."""
-        done, left = [], ca.sparsify(ca.SX(b)[self._columns, :])
+        done, rest = [], ca.sparsify(ca.SX(b)[self._columns, :])
         for pivot, row in zip(self._pivots, self._upper, strict=True):
-            done.append(left[0, :] / pivot)
-            left = ca.sparsify(left[1:, :] - ca.mtimes(row.T, done[-1]))
+            done.append(rest[0, :] / pivot)
+            rest = ca.sparsify(rest[1:, :] - ca.mtimes(row.T, done[-1]))
         x = ca.SX(0, b.shape[1])
         for column, value in zip(reversed(self._lower), reversed(done), strict=True):
             x = ca.vertcat(ca.sparsify(value - ca.mtimes(column.T, x)), x)

@@ -73,8 +73,8 @@ def model_stage(e: SymbolicStage) -> ca.Function:
     curvature = e.condense(e.hessian(ca.dot(rho, e.r)))
     H = L + ca.substitute(curvature, rho, ca.densify(e.dual(force)))
     step = riccati_step(AB, H + e.w * ca.diag(shift), g, P, p)
-    moved = g + AB.T @ adjoint
-    z = moved[:nx] - K.T @ moved[nx:]
+    gradient = g + AB.T @ adjoint
+    z = gradient[:nx] - K.T @ gradient[nx:]
     blocks = [AB[:, :nx].T, AB[:, nx:].T, g, K.T, L.T, H.T]
     # comparisons with NaN are false
     regular = ca.sum1(ca.fabs(ca.vec(ca.densify(AB)))) < REGULAR
@@ -161,8 +161,8 @@ def trial_stage(e: SymbolicStage, kernel: Kernel) -> ca.Function:
     grid = mx(t, dt, theta, reference, w)
     v = feedback(c, *rows)
     inline = True  # saves one level of calls
-    moved, multipliers, residual = kernel.function.call([c[1:], v, *grid[:3]], inline, False)
-    outputs = [add(c, v, multipliers, moved, *grid[1:]), v, residual, multipliers]
+    x_next, multipliers, residual = kernel.function.call([c[1:], v, *grid[:3]], inline, False)
+    outputs = [add(c, v, multipliers, x_next, *grid[1:]), v, residual, multipliers]
     return ca.Function("trial", [c, *rows, *grid], [ca.densify(o) for o in outputs])
 
 

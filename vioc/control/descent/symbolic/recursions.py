@@ -117,9 +117,9 @@ class Recursions:
         if weights is not None:
             Q, R = weights
             n = len(Q)
-            whole = np.zeros((n + len(R), n + len(R)))
-            whole[:n, :n], whole[n:, n:] = Q, R
-            self._regulator[:] = whole.reshape(-1)
+            block = np.zeros((n + len(R), n + len(R)))
+            block[:n, :n], block[n:, n:] = Q, R
+            self._regulator[:] = block.reshape(-1)
         elif self._constant is not None:
             self._regulator[:] = self._convex
 
@@ -178,8 +178,8 @@ class Recursions:
         mean = float((np.diag(curvature)[nx:] * of_u**2).mean())
         price = mean if mean > 0 else float(np.abs(self.lxx_end * np.outer(of_x, of_x)).max())
         self.unit = price / self._sizes**2
-        own = self._weights
-        G = self._end_part() if own is None else own[0]
+        weights = self._weights
+        G = self._end_part() if weights is None else weights[0]
         self._shift[:] = add = shift * self.unit
         carry, square = self._carry[1:], nx * nx
         carry[:square] = G.reshape(-1)
@@ -272,9 +272,9 @@ class Recursions:
         """
         self._gamma[0] = gamma
         trial, end = self._trial
-        done = trial.call()
-        if done < len(self.u):
-            self.reached = trial.outputs[0][done - 1, 1:] if done else self.x[0]
+        count = trial.call()
+        if count < len(self.u):
+            self.reached = trial.outputs[0][count - 1, 1:] if count else self.x[0]
             return None
         end.call()
         return float(trial.outputs[0][-1, 0] + end.outputs[0][0, 0])

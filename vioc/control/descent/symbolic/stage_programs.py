@@ -142,8 +142,8 @@ class StagePrograms:
         rows = [_back(X[:-1]), _back(U), _back(X[1:]), _back(lam), _back(dual), *grid, knobs]
         program = self.program("newton", self._newton_stage)
         carry = np.concatenate([last[0].reshape(-1), last[1]])
-        (_, affine, _, gradient), done, _ = program.accumulate(carry, rows, N, 0, 0.5)
-        if done < N:
+        (_, affine, _, gradient), count, _ = program.accumulate(carry, rows, N, 0, 0.5)
+        if count < N:
             return None
         affine = _back(affine)
         steps = self.forward(affine, nu, nx)

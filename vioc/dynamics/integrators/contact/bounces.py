@@ -99,8 +99,8 @@ class Bounces(ContactSteps):
         self.bouncing = np.isin(self._owners, bouncing)
         numbers = [g.number(c.restitution) for c in f.system.inequalities]
         coefficients = ca.vertcat(*(ca.SX(numbers[i]) for i in self._owners))
-        at = ca.Function("e", [g.parameters], [coefficients])
-        self.impact = Impact(f, at(f.symbols.parameters))
+        restitution = ca.Function("e", [g.parameters], [coefficients])
+        self.impact = Impact(f, restitution(f.symbols.parameters))
         self._maps: dict[Any, Any] = {}
 
         q, theta = ca.SX.sym("q", f.nq), f.symbols.parameters
@@ -110,14 +110,14 @@ class Bounces(ContactSteps):
 
     # -- flights --------------------------------------------------------------------------------------
 
-    def without(self, f: ContactVI, held: np.ndarray) -> tuple[Any, np.ndarray]:
+    def without(self, f: ContactVI, resting: np.ndarray) -> tuple[Any, np.ndarray]:
         """Return the one-step map without the contacts that may bounce in a step.
-        A contact with restitution may bounce unless it is at rest; the mask `held` (n,) selects the contacts
-        at rest. The second result has, for each multiplier of the returned map, its index among the
+        A contact with restitution may bounce unless it is at rest; the mask `resting` (n,) selects the
+        contacts at rest. The second result has, for each multiplier of the returned map, its index among the
         multipliers of f, the map with all contacts.
         """
-        kept = ~self.bouncing | np.isin(self._owners, self._owners[held])
-        owners = tuple(sorted(set(self._owners[kept].tolist())))
+        included = ~self.bouncing | np.isin(self._owners, self._owners[resting])
+        owners = tuple(sorted(set(self._owners[included].tolist())))
         key = owners, f.smoothing
         if key not in self._maps:
             s = f.system
@@ -128,29 +128,29 @@ class Bounces(ContactSteps):
             system = System(*parts, name=s.name)
             plain = type(f)(system, f.dt, smoothing=f.smoothing, **options) if items else None
             self._maps[key] = plain or MidpointVI(system, f.dt, **options)
-        known = self._maps[key]
-        values = {name: f.parameters[name] for name in known.parameters}
-        own = set(known.multiplier_names)
-        at = np.array([i for i, n in enumerate(f.multiplier_names) if n in own], int)
-        return (known.trying(**values) if values else known), at
+        reduced = self._maps[key]
+        values = {name: f.parameters[name] for name in reduced.parameters}
+        own_names = set(reduced.multiplier_names)
+        indices = np.array([i for i, n in enumerate(f.multiplier_names) if n in own_names], int)
+        return (reduced.trying(**values) if values else reduced), indices
 
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Record]:
         """Return the impacts of one step and the motions between these impacts, in order of time.
         The step has length h and starts at time t in state x.
         """
         records: list[Record] = []
-        held, remaining = self._held(f, x[None], u[None], t, h)[0], h
+        resting, remaining = self._held(f, x[None], u[None], t, h)[0], h
         for _ in range(MOST):
-            hits = self._closing(f, x, held)
+            hits = self._closing(f, x, resting)
             if hits.any():
-                hit = self._hit(f, x, hits)
-                records.append(hit)
-                x = np.concatenate([x[: f.nq], hit.momenta[0]])
+                impact = self._hit(f, x, hits)
+                records.append(impact)
+                x = np.concatenate([x[: f.nq], impact.momenta[0]])
                 gap, speed = self._now(f, x)
-                held = self.bouncing & (gap <= CLOSED) & (np.abs(speed) <= f.slow)
+                resting = self.bouncing & (gap <= CLOSED) & (np.abs(speed) <= f.slow)
                 continue
             try:
-                flown, touch = self._flight(f, x, u, t, remaining, held)
+                flown, touch = self._flight(f, x, u, t, remaining, resting)
             except StepError as error:
                 if error.length is not None:
                     error.length += h - remaining  # length from the start of the step, not of the flight
@@ -164,7 +164,7 @@ class Bounces(ContactSteps):
             if remaining <= 1e-15 * h:
                 return records
             if -self._now(f, x)[1][touch] <= f.slow:
-                held = held | (np.arange(len(held)) == touch)
+                resting = resting | (np.arange(len(resting)) == touch)
         raise StepError(
             f"a step of {h:g} s has more than {MOST} impacts: use a smaller dt, or more than slow={f.slow:g}",
             0,
@@ -192,9 +192,9 @@ class Bounces(ContactSteps):
         """Return the rates of the gaps of all contacts in states x, in m/s or rad/s."""
         return self._now(f, x)[1]
 
-    def _closing(self, f: ContactVI, x: np.ndarray, held: np.ndarray) -> np.ndarray:
+    def _closing(self, f: ContactVI, x: np.ndarray, resting: np.ndarray) -> np.ndarray:
         gap, speed = self._now(f, x)
-        return self.bouncing & ~held & (gap <= CLOSED) & (speed < -f.slow)
+        return self.bouncing & ~resting & (gap <= CLOSED) & (speed < -f.slow)
 
     def _hit(self, f: ContactVI, x: np.ndarray, hits: np.ndarray) -> Struck:
         """Return the momenta after an impact in state x, and the impulses in this impact.
@@ -205,12 +205,12 @@ class Bounces(ContactSteps):
         masks = closed & ~hits, closed, hits & opens, closed & ~opens
         others, shut, bouncing, tight = (m.astype(float)[None] for m in masks)
         before = x[None, : f.nq], x[None, f.nq :]
-        hit = self.impact.struck(*before, others, shut, bouncing, tight, f.theta)
-        if hit.solved.all():
-            return hit
+        impact = self.impact.struck(*before, others, shut, bouncing, tight, f.theta)
+        if impact.solved.all():
+            return impact
         names, error = (
             ", ".join(t.name for t, on in zip(f.touches.all, hits, strict=True) if on),
-            hit.errors[0],
+            impact.errors[0],
         )
         raise StepError(
             f"an impact of {names} was not solved: residual {error:.2g}", 0, error, "no convergence"
@@ -226,13 +226,13 @@ class Bounces(ContactSteps):
         if its closing speed is at most the fraction `SHARE` of that added speed, plus `slow`.
         """
         gap, speed = self._now(f, X)
-        held = self.bouncing & (gap <= CLOSED) & (speed <= f.slow)
-        if held.any():
-            free, _ = self.without(f, np.zeros(held.shape[1], bool))
-            after = free.steps_at(X, U, dt=h, t=t + h * np.arange(len(X))).x1
-            gained = np.maximum(speed - self._now(f, after)[1], 0.0)
-            held &= -speed <= f.slow + SHARE * gained
-        return held
+        resting = self.bouncing & (gap <= CLOSED) & (speed <= f.slow)
+        if resting.any():
+            free, _ = self.without(f, np.zeros(resting.shape[1], bool))
+            x1 = free.steps_at(X, U, dt=h, t=t + h * np.arange(len(X))).x1
+            gained = np.maximum(speed - self._now(f, x1)[1], 0.0)
+            resting &= -speed <= f.slow + SHARE * gained
+        return resting
 
     def flights(
         self, f: ContactVI, x: np.ndarray, U: np.ndarray, t: float, h: float
@@ -241,10 +241,10 @@ class Bounces(ContactSteps):
         The steps start in state x at time t, have the length h and the inputs U, one row for each step. The
         results end before the first step in which there may be an impact.
         """
-        held = self._held(f, x[None], U[:1], t, h)[0]
-        free, at = self.without(f, held)
+        resting = self._held(f, x[None], U[:1], t, h)[0]
+        free, indices = self.without(f, resting)
         nothing = np.empty((0, f.nx)), np.empty((0, len(f.multiplier_names)))
-        if (self.bouncing & self._closing(f, x, held)).any():
+        if (self.bouncing & self._closing(f, x, resting)).any():
             return nothing
         try:
             with warnings.catch_warnings():  # the trial may penetrate the ground
@@ -254,25 +254,25 @@ class Bounces(ContactSteps):
             if error.trajectory is None or not len(error.trajectory.u):
                 return nothing
             run = error.trajectory
-        X, apart = run.x, self.bouncing & ~held
+        X, candidates = run.x, self.bouncing & ~resting
         gap, speed = self._now(f, X)
         lowest = np.minimum(_cubic(gap[:-1], speed[:-1], gap[1:], speed[1:], h).min(axis=0), gap[1:])
-        done = (lowest[:, apart] > 0).all(axis=1)
-        count = len(done) if done.all() else int(np.argmin(done))
-        near = ((gap <= CLOSED) & self.bouncing)[:count]
-        if near.any():
-            rests = (self._held(f, X[:count], run.u[:count], t, h) == held).all(axis=1)
-            rests &= ~(near & ~held & (speed[:count] < -f.slow)).any(axis=1)
+        clear = (lowest[:, candidates] > 0).all(axis=1)
+        count = len(clear) if clear.all() else int(np.argmin(clear))
+        closed = ((gap <= CLOSED) & self.bouncing)[:count]
+        if closed.any():
+            rests = (self._held(f, X[:count], run.u[:count], t, h) == resting).all(axis=1)
+            rests &= ~(closed & ~resting & (speed[:count] < -f.slow)).any(axis=1)
             count = count if rests.all() else int(np.argmin(rests))
         multipliers = np.zeros((count, len(f.multiplier_names)))
-        multipliers[:, at] = run.multipliers[:count]
+        multipliers[:, indices] = run.multipliers[:count]
         return X[1 : count + 1], multipliers
 
-    def _flight(self, f, x, u, t: float, remaining: float, held: np.ndarray) -> tuple[Flight, int | None]:
+    def _flight(self, f, x, u, t: float, remaining: float, resting: np.ndarray) -> tuple[Flight, int | None]:
         from scipy.optimize import brentq  # late: a map without restitution needs no scipy
 
-        free, at = self.without(f, held)
-        apart = np.flatnonzero(self.bouncing & ~held)
+        free, indices = self.without(f, resting)
+        candidates = np.flatnonzero(self.bouncing & ~resting)
 
         def fly(tau: float) -> Steps:
             return free.steps_at(x[None], u[None], dt=tau, t=np.full(1, t))
@@ -283,15 +283,15 @@ class Bounces(ContactSteps):
 
         end, touch = remaining, None
         steps = fly(end)
-        for _ in range(len(apart) + 1):
+        for _ in range(len(candidates) + 1):
             before, after = self._now(f, x), self._now(f, steps.x1[0])
             cubic = _cubic(*before, *after, end)
             closings = []
-            for i in map(int, apart):
+            for i in map(int, candidates):
                 if i == touch:
                     continue
-                below = np.flatnonzero(cubic[:, i] < 0)
-                high = end * LOOKS[below[0]] if len(below) else end
+                closed = np.flatnonzero(cubic[:, i] < 0)
+                high = end * LOOKS[closed[0]] if len(closed) else end
                 if gap(i, high) >= 0:
                     high = end
                 if (after[0][i] if high == end else -1.0) < -1e-13:
@@ -301,7 +301,7 @@ class Bounces(ContactSteps):
                 break
             end, touch = min(closings)
             steps = fly(end)
-        return Flight(free, steps, at, touch), touch
+        return Flight(free, steps, indices, touch), touch
 
     @staticmethod
     def _time_when_open(i: int, gap: Any, high: float, start: float) -> float:
@@ -336,9 +336,9 @@ class Bounces(ContactSteps):
         for record in records:
             if isinstance(record, Flight):
                 x = record.steps.x1[0]
-                own, multipliers = record.kept, record.steps.multipliers[0]
+                indices, multipliers = record.kept, record.steps.multipliers[0]
                 total = np.where(f.additive, total, 0.0)  # slips are speeds: keep those of the last flight
-                total[own] += multipliers
+                total[indices] += multipliers
             else:
                 x = np.concatenate([x[: f.nq], record.momenta[0]])
                 total = total + np.where(f.additive, record.multipliers[0], 0.0)
@@ -406,9 +406,9 @@ class Bounces(ContactSteps):
                 closing = slope @ rates[0][: f.nq]
                 length = -(slope @ fixed[0][: f.nq] + other @ d_theta) / closing
             D = fixed[0] + np.outer(rates[0], length)
-            kept = np.zeros_like(total)
-            kept[record.kept] = fixed[1] + np.outer(rates[1], length)
-            total = np.where(adds, total + kept, kept)
+            impulses = np.zeros_like(total)
+            impulses[record.kept] = fixed[1] + np.outer(rates[1], length)
+            total = np.where(adds, total + impulses, impulses)
             d_remaining, d_start = d_remaining - length, d_start + length
         return D, total
 
@@ -439,18 +439,18 @@ class BounceProgram(StepByStep):
 
     def rollout(self, x, U, tracked, t, h, theta, tolerance):
         f, k, ahead = self._f, 0, FIRST
-        found: list[tuple] = []
+        rows: list[tuple] = []
         while k < len(U):
             if tracked:
-                given = self.applied(U[k], x, tracked, k)[None]
+                inputs = self.applied(U[k], x, tracked, k)[None]
             else:
-                given = U[k : k + (ahead if (h[k : k + ahead] == h[k]).all() else 1)]
+                inputs = U[k : k + (ahead if (h[k : k + ahead] == h[k]).all() else 1)]
             try:
-                X, impulses = self._bounces.flights(f, x, given, float(t[k]), float(h[k]))
+                X, impulses = self._bounces.flights(f, x, inputs, float(t[k]), float(h[k]))
             except StepError:
                 break
-            found += [(*row, [0.0], u) for *row, u in zip(X, impulses, given, strict=False)]
-            if len(X) < len(given):
+            rows += [(*row, [0.0], u) for *row, u in zip(X, impulses, inputs, strict=False)]
+            if len(X) < len(inputs):
                 break  # `Bounces.rescued` solves a step with a possible impact
             k, x, ahead = k + len(X), X[-1], min(2 * ahead, MOST_AHEAD)
-        return self.rows(found), 0.0 if len(found) == len(U) else np.inf
+        return self.rows(rows), 0.0 if len(rows) == len(U) else np.inf

@@ -44,7 +44,7 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
     numbers = ca.Function("masses", [g.q_vector, g.parameters], [ca.vertcat(*inverse.entries())])
     inverse = inverse.with_entries(ca.vertsplit(numbers(q0, theta)))
 
-    def moved(b: Any) -> Any:
+    def velocity(b: Any) -> Any:
         return vec.column(inverse.solve(ca.vertsplit(b)))
 
     carried = p - balance
@@ -52,19 +52,21 @@ def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any,
         rates, v_k = (rho - part(q0, nd)) / dt, part(g.v_vector, nd)
         along = lag.M[:nd, nd:] @ v_k
         carried -= ca.Function("along", [g.q_vector, v_k, g.parameters], [along])(q0, rates, theta)
-    v = moved(carried)
-    w, by = ca.SX.sym("w", nd), ca.SX.sym("by", nd)
+    v = velocity(carried)
+    w, dw = ca.SX.sym("w", nd), ca.SX.sym("by", nd)
     q1 = ca.vertcat(part(q0, 0, nd) + dt * w, rho)
-    at = f.rule.parts(q0, q1, p, part(u, 0, len(f.system.inputs)), t, dt, theta).balance
-    tangent = ca.Function("tangent", [w, by, x, u, t, dt, theta], [at, ca.jtimes(at, w, by)])
+    balance_at_w = f.rule.parts(q0, q1, p, part(u, 0, len(f.system.inputs)), t, dt, theta).balance
+    tangent = ca.Function(
+        "tangent", [w, dw, x, u, t, dt, theta], [balance_at_w, ca.jtimes(balance_at_w, w, dw)]
+    )
     d, weights = V - v, f.lagrangian.mass_scale
     begin, slope = tangent(v, d, x, u, t, dt, theta)
-    e, stiff = moved(balance - begin - slope), moved(-slope)
+    e, stiff = velocity(balance - begin - slope), velocity(-slope)
     square, along = ca.dot(weights * d, d), ca.dot(weights * d, stiff)
-    near = ca.sqrt(ca.dot(weights * e, e) * square) <= CONTRACTION * ca.fmin(square, along)
+    contracts = ca.sqrt(ca.dot(weights * e, e) * square) <= CONTRACTION * ca.fmin(square, along)
     rounding = ca.norm_2(dt * e / (lag.natural_sizes[:nd] + ca.fabs(part(q0, 0, nd)))) <= f.tolerance
-    turned = far(dt * v, f.turning)
-    return ca.if_else(ca.logic_or(near, rounding), 0.0, ca.inf) + turned
+    turn = far(dt * v, f.turning)
+    return ca.if_else(ca.logic_or(contracts, rounding), 0.0, ca.inf) + turn
 
 
 class WithContact(StepEquations):
@@ -80,11 +82,11 @@ class WithContact(StepEquations):
         self.impulses = impulses
 
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
-        now = super().__call__(w, share)
-        now.residual[: len(w)] += share * self.impulses
-        return now
+        linearized = super().__call__(w, share)
+        linearized.residual[: len(w)] += share * self.impulses
+        return linearized
 
-    def failure(self, found: BranchRoot, k: int, where: str) -> None:
+    def failure(self, root: BranchRoot, k: int, where: str) -> None:
         return None
 
 
@@ -95,20 +97,20 @@ def check_branch(
     Continuation increases the step length from 0, at state x. The root q1 (nd,) is the next dynamic
     configuration; `lam` are the impulses of the constraints.
     """
-    at = f.rule.blocks(x, u, t, dt, f.theta, q1)
-    equations = WithContact(f, x, u, t, dt, at.J0.T @ lam - at.balance)
-    off = np.inf
+    blocks = f.rule.blocks(x, u, t, dt, f.theta, q1)
+    equations = WithContact(f, x, u, t, dt, blocks.J0.T @ lam - blocks.balance)
+    distance = np.inf
     try:
-        found = solve_step(equations, k, t, f.tolerance)
-        off = float(np.linalg.norm(equations.size * (found.w - (q1 - x[: f.nd]) / dt)))
+        root = solve_step(equations, k, t, f.tolerance)
+        distance = float(np.linalg.norm(equations.size * (root.w - (q1 - x[: f.nd]) / dt)))
     except StepError:
         pass
-    if not off <= ONE:
+    if not distance <= ONE:
         raise StepError(
             f"step {k} (t = {t:.6g} s, dt = {dt:g} s) does not exist: its equations with contact are solved "
             "only by roots that no branch connects to the velocities of the state. Use a smaller dt "
             "(f.with_dt, f.substeps(n)); rollout(..., adaptive=True) halves such steps, to inspect a motion",
             k,
-            off,
+            distance,
             "fold",
         )

@@ -90,8 +90,8 @@ class ContactDerivatives:
         f, nd = self._f, self._f.nd
         if f.features.pairs:  # the contact points are known only inside the step: solve it again
             each = zip(steps.x0, steps.u, steps.t.tolist(), steps.h.tolist(), strict=True)
-            found = [f.interior.solve(*step, theta) for step in each]
-            return np.stack([s.ends[0].unknowns for s in found]), np.stack([s.held for s in found])
+            solutions = [f.interior.solve(*step, theta) for step in each]
+            return np.stack([s.ends[0].unknowns for s in solutions]), np.stack([s.held for s in solutions])
         V = (steps.x1[:, :nd] - steps.x0[:, :nd]) / steps.h[:, None]
         return np.hstack([V, steps.multipliers]), f.touches.polytopes.nowhere
 
@@ -103,16 +103,16 @@ class ContactDerivatives:
         f, nd, dt = self._f, self._f.nd, steps.h[:, None]
         q0 = steps.x0[:, :nd]
         z, places = self._unknowns(steps, theta)
-        given = steps.t[:, None], dt, theta, np.array([kappa]), places
-        R_z = self._normals.sharp(self._first(steps.x0, steps.u, z, *given)[1], z, kappa)
+        args = steps.t[:, None], dt, theta, np.array([kappa]), places
+        R_z = self._normals.sharp(self._first(steps.x0, steps.u, z, *args)[1], z, kappa)
         for _ in range(POLISH):
-            left = self._residual(steps.x0, steps.u, z, *given)[0][..., 0]
-            left = self._normals.unrounded(left, R_z, q0, z, dt)
-            change = solved(R_z, left[..., None])[..., 0]
+            residual = self._residual(steps.x0, steps.u, z, *args)[0][..., 0]
+            residual = self._normals.unrounded(residual, R_z, q0, z, dt)
+            change = solved(R_z, residual[..., None])[..., 0]
             if not np.isfinite(change).all():
                 break
             z = z - change
-        arguments = steps.x0, steps.u, z, *given
+        arguments = steps.x0, steps.u, z, *args
         R_s, R_z, X_s, X_z = self._first(*arguments)
         R_z = self._normals.sharp(R_z, z, kappa)
         z_s = -solved(R_z, R_s)
@@ -147,15 +147,15 @@ def equations(
     """Return the residual of the equations of a step with contact, and the next state.
     Unknowns are the mean velocity V and the multipliers; kappa is the barrier parameter.
     """
-    at = balance(f, x, u, V, t, dt, theta, places)
+    terms = balance(f, x, u, V, t, dt, theta, places)
     lam, p = part(multipliers, 0, f.nm), part(multipliers, f.nm)
-    push, laws, place = -at.Dh0[:, : f.nd].T @ lam, [], 0
-    each = zip(f.touches.all, at.speeds, at.J, f.touches.loads(theta, dt), strict=True)
+    push, laws, place = -terms.Dh0[:, : f.nd].T @ lam, [], 0
+    each = zip(f.touches.all, terms.speeds, terms.J, f.touches.loads(theta, dt), strict=True)
     for touch, w, J, mu in each:
-        own = part(p, place, place + len(touch.multipliers))
+        impulse = part(p, place, place + len(touch.multipliers))
         place += len(touch.multipliers)
-        push = push + J.T @ own[: J.shape[0]]
-        laws.append(touch.cone.law(own, w, kappa, mu))
-    R = ca.vertcat(at.parts.balance + push, at.h, *laws)
-    momentum = part(x, f.nq, f.nq + f.nd) + at.parts.impulse + push
-    return R, ca.vertcat(at.q1, momentum, part(at.rates, f.nd))
+        push = push + J.T @ impulse[: J.shape[0]]
+        laws.append(touch.cone.law(impulse, w, kappa, mu))
+    R = ca.vertcat(terms.parts.balance + push, terms.h, *laws)
+    momentum = part(x, f.nq, f.nq + f.nd) + terms.parts.impulse + push
+    return R, ca.vertcat(terms.q1, momentum, part(terms.rates, f.nd))

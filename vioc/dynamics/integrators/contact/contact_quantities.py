@@ -53,8 +53,8 @@ class TouchQuantities:
         """
         kind, _, rest = name.partition(".")
         touch, _, axis = rest.partition(":")
-        known = self._touches.all if kind in (*KINDS, *self._more) else []
-        return kind, axis, next((t for t in known if t.name == touch), None)
+        touches = self._touches.all if kind in (*KINDS, *self._more) else []
+        return kind, axis, next((t for t in touches if t.name == touch), None)
 
     def _find(self, name: str) -> ca.SX | None:
         kind, axis, touch = self._named(name)
@@ -70,8 +70,8 @@ class TouchQuantities:
         if kind == "force" and not axis:
             return impulse[0] / dt
         if kind == "force":
-            known = axis in ("x", "y", "z") and touch.axes.numel()
-            return self._at(touch.axes)["xyz".index(axis), along] @ impulse / dt if known else None
+            defined = axis in ("x", "y", "z") and touch.axes.numel()
+            return self._at(touch.axes)["xyz".index(axis), along] @ impulse / dt if defined else None
         size = ca.sqrt(ca.sumsqr(impulse[touch.lead :]))
         return size / dt if kind == "friction" else (self.most(touch, impulse) - size) / dt
 

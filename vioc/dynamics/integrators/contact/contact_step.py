@@ -84,8 +84,10 @@ def balance(
     J = f.touches.rows(f.touches.held(q0, theta, places))
     each = zip(f.touches.all, ca.vertsplit(phi / dt), J, strict=True)
     speeds = [ca.vertcat(*[a] * t.lead, own[t.lead :, :] @ rates) for t, a, own in each]
-    cut = [own[:, :nd] for own in J]
-    return CoordinateBalance(parts, q1, rates, h1, phi / dt, Dh0, Dh1[:, :nd], slopes[:, :nd], cut, speeds)
+    jacobians = [own[:, :nd] for own in J]
+    return CoordinateBalance(
+        parts, q1, rates, h1, phi / dt, Dh0, Dh1[:, :nd], slopes[:, :nd], jacobians, speeds
+    )
 
 
 class CondensedTouch(NamedTuple):
@@ -111,11 +113,11 @@ def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) ->
     velocities follows from the change dV of the mean velocity. K is J with its first row replaced by H;
     without a gap K is J. Maths: docs/maths/contact.md.
     """
-    dw, still = ca.SX.sym("dw", w.numel()), ca.SX.zeros(w.numel())
+    dw, zeros = ca.SX.sym("dw", w.numel()), ca.SX.zeros(w.numel())
     direction = cone.direction(y, w, dw, goal[0], mu, goal[1])
     change, K = ca.jacobian(cone.impulse(y), y) @ direction, ca.vertcat(H, J[1:, :]) if cone.gap else J
-    S = -ca.substitute(ca.jacobian(change, dw), dw, still)
-    c = ca.substitute(change, dw, still)
+    S = -ca.substitute(ca.jacobian(change, dw), dw, zeros)
+    c = ca.substitute(change, dw, zeros)
     return CondensedTouch(J.T @ (S @ K), J.T @ c, lambda dV: ca.substitute(direction, dw, ca.densify(K @ dV)))
 
 
@@ -150,28 +152,28 @@ class Pieces:
     def __init__(self, f: ContactVI):
         touches, nd, nm = f.touches.all, f.nd, f.nm
         self.variables = Variables([t.cone for t in touches])
-        own = self.variables.parts.tolist()
+        offsets = self.variables.parts.tolist()
         x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
         t, dt, goal, speed = (
             ca.SX.sym(n, size) for n, size in (("t", 1), ("dt", 1), ("goal", 2), ("speed", 1))
         )
-        V, lam, y = ca.SX.sym("V", nd), ca.SX.sym("lambda", nm), ca.SX.sym("y", own[-1])
+        V, lam, y = ca.SX.sym("V", nd), ca.SX.sym("lambda", nm), ca.SX.sym("y", offsets[-1])
         places = f.touches.places
-        at = balance(f, x, u, V, t, dt, theta, places)
-        slope = f.rule.slope(part(x, 0, f.nq), at.q1, part(u, 0, len(f.system.inputs)), t, dt, theta)
+        terms = balance(f, x, u, V, t, dt, theta, places)
+        slope = f.rule.slope(part(x, 0, f.nq), terms.q1, part(u, 0, len(f.system.inputs)), t, dt, theta)
         full = f.touches.held(part(x, 0, f.nq), theta, places)
-        matrices = full, at.Dh0, ca.vertcat(at.slopes, at.Dh1), ca.sparsify(-dt * slope)
+        matrices = full, terms.Dh0, ca.vertcat(terms.slopes, terms.Dh1), ca.sparsify(-dt * slope)
         entries = [ca.vertcat(ca.SX(0, 1), *m.nonzeros()) for m in matrices]
-        given = [ca.SX.sym("entries", e.numel()) for e in entries]
-        J, Dh0, slopes, M = (ca.SX(m.sparsity(), g) for m, g in zip(matrices, given, strict=True))
-        mu, left = ca.SX.sym("mu", len(touches)), ca.SX.sym("left", nd)
+        numbers = [ca.SX.sym("entries", e.numel()) for e in entries]
+        J, Dh0, slopes, M = (ca.SX(m.sparsity(), g) for m, g in zip(matrices, numbers, strict=True))
+        mu, residual = ca.SX.sym("mu", len(touches)), ca.SX.sym("left", nd)
         h, gaps = ca.SX.sym("h", nm), ca.SX.sym("gaps", len(touches))
         rows = f.touches.rows(J)
         slips = ca.SX.sym("slips", sum(touch.slip.numel() for touch in touches))
 
         # the values of each contact
         cones, mus = [touch.cone for touch in touches], ca.vertsplit(mu)
-        ys = ca.vertsplit(y, own)
+        ys = ca.vertsplit(y, offsets)
         begins = np.cumsum([0, *(touch.slip.numel() for touch in touches)])
         cuts = zip(touches, pairwise(begins.tolist()), strict=True)
         speeds = [ca.vertcat(*[gaps[i]] * t.lead, slips[a:b]) for i, (t, (a, b)) in enumerate(cuts)]
@@ -185,30 +187,32 @@ class Pieces:
         self.velocity = f.velocity_of_state
         self.held = _function("held", state, [entries[0], entries[1], loads])
         self.matrix = _function("matrix", environment, [entries[3]])
-        below = (row[touch.lead :, :] for touch, row in zip(touches, rows, strict=True))
-        slipping = ca.vertcat(ca.SX(0, f.nq), *below)
-        slopes_of_h = at.Dh1 @ ca.diag(f.lagrangian.natural_sizes[:nd])
+        slip_rows = (row[touch.lead :, :] for touch, row in zip(touches, rows, strict=True))
+        slipping = ca.vertcat(ca.SX(0, f.nq), *slip_rows)
+        slopes_of_h = terms.Dh1 @ ca.diag(f.lagrangian.natural_sizes[:nd])
         sizes = ca.sqrt(ca.sum2(slopes_of_h**2))
-        off = at.h / ca.if_else(sizes > 0, sizes, 1)  # as displacements in natural units, for any h
+        displacements = terms.h / ca.if_else(
+            sizes > 0, sizes, 1
+        )  # as displacements in natural units, for any h
         outputs = [
-            at.parts.balance,
-            at.parts.impulse,
-            at.rates,
-            at.h,
-            off,
-            at.gaps,
-            slipping @ at.rates,
+            terms.parts.balance,
+            terms.parts.impulse,
+            terms.rates,
+            terms.h,
+            displacements,
+            terms.gaps,
+            slipping @ terms.rates,
             entries[2],
         ]
-        self.leave = _function("leave", [*environment, given[0]], outputs)
+        self.leave = _function("leave", [*environment, numbers[0]], outputs)
         fresh = (cone.begin(w, speed, goal[0], m) for cone, _, w, _, m in each)
         self.fresh = _function("fresh", [gaps, slips, mu, speed, goal], [ca.vertcat(*fresh)])
-        made = [
+        columns = [
             (cone.mismatch(z, w, m, goal[1]), cone.products(z), cone.multipliers(z))
             for cone, z, w, _, m in each
         ]
-        args = [left, given[0], given[1], mu, lam, y, gaps, slips, goal]
-        outputs = [left + push, *(ca.vertcat(*column) for column in zip(*made, strict=True))]
+        args = [residual, numbers[0], numbers[1], mu, lam, y, gaps, slips, goal]
+        outputs = [residual + push, *(ca.vertcat(*column) for column in zip(*columns, strict=True))]
         self.rest = _function("rest", args, outputs)
 
         rates = ca.SX.sym("rates", f.nq)
@@ -216,32 +220,37 @@ class Pieces:
             (ca.dot(cone.impulse(z), row @ rates) for (cone, z, *_), row in zip(each, rows, strict=True)),
             -ca.dot(lam, Dh0 @ rates),
         )
-        left_over = suspect(f, x, u, V, left, t, dt, theta)
+        left_over = suspect(f, x, u, V, residual, t, dt, theta)
         energies = ca.vertcat(brought, ca.dot(rates[:nd], M @ rates[:nd]), left_over)
-        args = [given[3], given[0], given[1], lam, y, rates, V, left, x, u, t, dt, theta]
+        args = [numbers[3], numbers[0], numbers[1], lam, y, rates, V, residual, x, u, t, dt, theta]
         self.work = _function("work", args, [energies])
 
-        found = [condensed(cone, z, w, J, slopes[i, :], m, goal) for i, (cone, z, w, J, m) in enumerate(each)]
-        D, right = sum((c.matrix for c in found), M), sum((c.right for c in found), left)
+        touch_terms = [
+            condensed(cone, z, w, J, slopes[i, :], m, goal) for i, (cone, z, w, J, m) in enumerate(each)
+        ]
+        D, right = (
+            sum((c.matrix for c in touch_terms), M),
+            sum((c.right for c in touch_terms), residual),
+        )
         Dh1, b = slopes[len(touches) :, :], -h / dt
-        args = [given[3], given[0], given[1], mu, given[2], h, left, y, gaps, slips, goal, dt]
+        args = [numbers[3], numbers[0], numbers[1], mu, numbers[2], h, residual, y, gaps, slips, goal, dt]
         whole = ca.vertcat(ca.horzcat(D, Dh0[:, :nd].T), ca.horzcat(Dh1, ca.SX(nm, nm)))
         self.newton = _function("newton", args, [whole, ca.vertcat(right, b)])
         dV = ca.SX.sym("dV", nd)
-        self.expand = _function("expand", [*args, dV], [ca.vertcat(*(c.expand(dV) for c in found))])
-        self._system = args, D, Dh0[:, :nd], Dh1, right, b, found
+        self.expand = _function("expand", [*args, dV], [ca.vertcat(*(c.expand(dV) for c in touch_terms))])
+        self._system = args, D, Dh0[:, :nd], Dh1, right, b, touch_terms
         impulse = ca.SX.sym("impulse", nd)
         momentum = part(x, f.nq, f.nq + nd) + impulse + push
-        after = ca.vertcat(at.q1, momentum, part(at.rates, nd))
-        self.after = _function("after", [V, impulse, lam, y, x, u, dt, given[0], given[1]], [after])
+        after = ca.vertcat(terms.q1, momentum, part(terms.rates, nd))
+        self.after = _function("after", [V, impulse, lam, y, x, u, dt, numbers[0], numbers[1]], [after])
 
     @cached_property
     def solve(self) -> ca.Function:
-        args, D, Dh0, Dh1, right, b, found = self._system
+        args, D, Dh0, Dh1, right, b, touch_terms = self._system
         saddle = Saddle(SparseLU(scalars(D)), scalars(Dh1), scalars(-Dh0))
-        solved = saddle.solve(ca.vertsplit(right), ca.vertsplit(b))
-        dV, lam = (ca.vertcat(ca.SX(0, 1), *map(ca.SX, column)) for column in solved)
-        return _function("solve", args, [dV, lam, ca.vertcat(*(c.expand(dV) for c in found))])
+        solution = saddle.solve(ca.vertsplit(right), ca.vertsplit(b))
+        dV, lam = (ca.vertcat(ca.SX(0, 1), *map(ca.SX, column)) for column in solution)
+        return _function("solve", args, [dV, lam, ca.vertcat(*(c.expand(dV) for c in touch_terms))])
 
 
 def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
@@ -264,9 +273,9 @@ class CoordinateEnd(End):
         )
         dV, state = ca.SX.sym("dV", f.nd), [x, u, t, dt, theta, f.touches.places]
         J, Dh0, mu = p.held(*state)
-        balance, impulse, rates, h, off, gaps, slips, slopes = p.leave(V, *state, J)
-        left, mismatch, products, impulses = p.rest(balance, J, Dh0, mu, lam, y, gaps, slips, goal)
-        system = p.matrix(V, *state), J, Dh0, mu, slopes, h, left, y, gaps, slips, goal, dt
+        balance, impulse, rates, h, displacements, gaps, slips, slopes = p.leave(V, *state, J)
+        residual, mismatch, products, impulses = p.rest(balance, J, Dh0, mu, lam, y, gaps, slips, goal)
+        system = p.matrix(V, *state), J, Dh0, mu, slopes, h, residual, y, gaps, slips, goal, dt
         point = [V, lam, y, *state]
 
         def function(name: str, more: list, build: Callable[[], Sequence[Any]]) -> Evaluator:
@@ -274,7 +283,7 @@ class CoordinateEnd(End):
 
         self.newton = function("newton", [goal], lambda: p.newton(*system))
         self.expand = function("expand", [goal, dV], lambda: [p.expand(*system, dV)])
-        self.residuals = function("residuals", [goal], lambda: [left, off, mismatch, products])
+        self.residuals = function("residuals", [goal], lambda: [residual, displacements, mismatch, products])
         self.begin = function("begin", [speed, goal], lambda: [p.fresh(gaps, slips, mu, speed, goal)])
         self.multipliers = function(
             "multipliers", [], lambda: [ca.substitute(impulses, goal, ca.SX.zeros(2))]
@@ -300,8 +309,8 @@ class OneEnd(ContactStep):
 
     def problem(self, x, u, t: float, dt: float, theta, V: np.ndarray, places=None) -> EndProblem:
         nowhere = self._f.touches.polytopes.nowhere
-        given = x, u, np.array([t]), np.array([dt]), theta, nowhere if places is None else places
-        return EndProblem(self.end, given, V, dt, self._f.touches.natural(self._f.nm).extent(x[: self._f.nd]))
+        args = x, u, np.array([t]), np.array([dt]), theta, nowhere if places is None else places
+        return EndProblem(self.end, args, V, dt, self._f.touches.natural(self._f.nm).extent(x[: self._f.nd]))
 
     def solve(
         self, solver: InteriorPoint, x, u, t: float, dt: float, theta, guess: np.ndarray | None = None
@@ -312,9 +321,9 @@ class OneEnd(ContactStep):
 
         def solve(places: np.ndarray) -> Step:
             problem = self.problem(x, u, t, dt, theta, V, places)
-            found = solver.solve_end(problem)
-            after = self.end.after(found.V, found.lam, found.y, *problem.given)[0][:, 0]
-            return Step((found,), after, found.multipliers, places)
+            solution = solver.solve_end(problem)
+            x_next = self.end.after(solution.V, solution.lam, solution.y, *problem.given)[0][:, 0]
+            return Step((solution,), x_next, solution.multipliers, places)
 
         if not f.features.pairs:
             return solve(f.touches.polytopes.nowhere)

@@ -116,8 +116,8 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     @property
     def _options(self) -> dict[str, Any]:
-        own = {"impacts": self.impacts, "slow": self.slow} if bounces(self.system) else {}
-        return {**super()._options, **own}
+        options = {"impacts": self.impacts, "slow": self.slow} if bounces(self.system) else {}
+        return {**super()._options, **options}
 
     def smoothed(self, smoothing: float) -> ContactVI:
         """Return a copy of the map with another smoothing of contacts (m^2/s^2), without new compilation."""
@@ -228,8 +228,8 @@ class ContactVI(SmoothedMap, MechanicalMap):
 
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
         q = np.ascontiguousarray(x[..., : self.nq])
-        found = self._gaps(q, self.theta, self.touches.polytopes.nowhere)[0][..., 0]
-        return found[..., ~self.placed] if self.features.pairs else found
+        gaps = self._gaps(q, self.theta, self.touches.polytopes.nowhere)[0][..., 0]
+        return gaps[..., ~self.placed] if self.features.pairs else gaps
 
     def _motions(self, x: np.ndarray) -> np.ndarray:
         return (np.abs(np.diff(x[:, : self.nq], axis=0)) / self.lagrangian.natural_sizes).max(axis=1)
@@ -274,15 +274,15 @@ class ContactVI(SmoothedMap, MechanicalMap):
         return TouchQuantities(self, self.touches, self._impulse, {"slip": self._slip})
 
     def _impulse(self, touch: Touching) -> tuple[ca.SX, list[int]]:
-        at, along = self.multiplier_names.index(touch.multipliers[0]), [0, 1, 2]
+        index, along = self.multiplier_names.index(touch.multipliers[0]), [0, 1, 2]
         along = along[1 - touch.lead :] if touch.cone.friction else along[:1]
         along = along[: touch.lead + touch.slip.numel()]
-        return self.symbols.multipliers[at : at + len(along)], along
+        return self.symbols.multipliers[index : index + len(along)], along
 
     def _slip(self, touch: Touching) -> ca.SX | None:
         if not touch.cone.round:
             return None
         # the multiplier exceeds the slip by the distance of the impulse from the boundary of its cone
-        (impulse, _), at = self._impulse(touch), self.multiplier_names.index(f"{touch.name}.slip")
+        (impulse, _), index = self._impulse(touch), self.multiplier_names.index(f"{touch.name}.slip")
         size = ca.sqrt(ca.sumsqr(impulse[touch.lead :]))
-        return self.symbols.multipliers[at] * size / self._named.most(touch, impulse)
+        return self.symbols.multipliers[index] * size / self._named.most(touch, impulse)

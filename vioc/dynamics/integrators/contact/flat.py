@@ -41,17 +41,17 @@ class FlatTape(Tape):
         self.begin("matrix")
         (M,) = self.call(p.matrix, [V, *state])
         self.begin("leave")
-        balance, impulse, rates, h, off, gaps, slips, slopes = self.call(p.leave, [V, *state, J])
-        put("values", off)
+        balance, impulse, rates, h, displacements, gaps, slips, slopes = self.call(p.leave, [V, *state, J])
+        put("values", displacements)
         put("gaps", gaps)
         self.begin("begin")
         put("fresh", self.call(p.fresh, [gaps, slips, mu, speed, kappa])[0])
         self.begin("rest")
-        made = self.call(p.rest, [balance, J, Dh0, mu, lam, y, gaps, slips, kappa])
-        for name, block in zip(("left", "mismatch", "products", "impulses"), made, strict=True):
+        blocks = self.call(p.rest, [balance, J, Dh0, mu, lam, y, gaps, slips, kappa])
+        for name, block in zip(("left", "mismatch", "products", "impulses"), blocks, strict=True):
             put(name, block)
         self.begin("solve")
-        system = [M, J, Dh0, mu, slopes, h, made[0], y, gaps, slips, kappa, dt]
+        system = [M, J, Dh0, mu, slopes, h, blocks[0], y, gaps, slips, kappa, dt]
         for name, block in zip(("dV", "found", "dy"), self.call(p.solve, system), strict=True):
             put(name, block)
         self.begin("work")

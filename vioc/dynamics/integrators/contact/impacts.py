@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
@@ -95,20 +94,20 @@ class ImpactPieces:
 
     def __init__(self, f: ContactVI):
         touches, nd, count, nm = f.touches.all, f.nd, len(f.touches.all), len(f.system.constraints)
-        goal, speed, dV, left = (
+        goal, speed, dV, residual = (
             ca.SX.sym(n, k) for n, k in (("goal", 2), ("speed", 1), ("dV", nd), ("left", nd))
         )
         preload = ca.SX.sym("preload", count)
         cones = [t.cone.preloaded(preload[i]) for i, t in enumerate(touches)]
         self.variables = Variables(cones)
-        own = self.variables.parts.tolist()
-        V, lam, y = ca.SX.sym("V", nd), ca.SX.sym("lambda", nm), ca.SX.sym("y", own[-1])
+        offsets = self.variables.parts.tolist()
+        V, lam, y = ca.SX.sym("V", nd), ca.SX.sym("lambda", nm), ca.SX.sym("y", offsets[-1])
         q, theta, b = ca.SX.sym("q", f.nq), f.symbols.parameters, ca.SX.sym("b", nd)
         mass, slopes, Dh_q = mechanics(f, q, theta)
         matrices = mass, ca.vertcat(*slopes), Dh_q
         entries = [ca.vertcat(ca.SX(0, 1), *ca.SX(m).nonzeros()) for m in matrices]
-        given = [ca.SX.sym("entries", e.numel()) for e in entries]
-        M, whole, Dh = (ca.SX(ca.SX(m).sparsity(), g) for m, g in zip(matrices, given, strict=True))
+        numbers = [ca.SX.sym("entries", e.numel()) for e in entries]
+        M, whole, Dh = (ca.SX(ca.SX(m).sparsity(), g) for m, g in zip(matrices, numbers, strict=True))
         J = f.touches.rows(whole)
         mu, offset = ca.SX.sym("mu", count), ca.SX.sym("offset", count)
         gaps, h = ca.SX.sym("gaps", count), ca.SX.sym("h", nm)
@@ -116,7 +115,7 @@ class ImpactPieces:
         slips = ca.SX.sym("slips", sum(sizes))
         parts = ca.vertsplit(slips, np.cumsum([0, *sizes]).tolist())
         speeds = [ca.vertcat(gaps[i], part(s, 0)) for i, s in enumerate(parts)]
-        each = list(zip(cones, ca.vertsplit(y, own), speeds, J, ca.vertsplit(mu), strict=True))
+        each = list(zip(cones, ca.vertsplit(y, offsets), speeds, J, ca.vertsplit(mu), strict=True))
 
         def function(name: str, args: list, *outputs: Any) -> ca.Function:
             return ca.Function(name, args, [ca.densify(ca.SX(o)) for o in outputs])
@@ -130,30 +129,37 @@ class ImpactPieces:
             stack(*(j[0, :] @ V for j in J)) + offset,
             stack(ca.SX(0, 1), *(j[1:, :] @ V for j in J)),
         )
-        self.leave = function("leave", [V, *given, b, offset, preload], *leave)
-        begun = (cone.begin(w, speed, goal[0], m) for cone, _, w, _, m in each)
-        self.fresh = function("fresh", [gaps, slips, mu, preload, speed, goal], stack(*begun))
+        self.leave = function("leave", [V, *numbers, b, offset, preload], *leave)
+        starts = (cone.begin(w, speed, goal[0], m) for cone, _, w, _, m in each)
+        self.fresh = function("fresh", [gaps, slips, mu, preload, speed, goal], stack(*starts))
         push = sum((j.T @ cone.impulse(z) for cone, z, _, j, _ in each), -Dh.T @ lam)
-        made = [
+        columns = [
             (cone.mismatch(z, w, m, goal[1]), cone.products(z), cone.multipliers(z))
             for cone, z, w, _, m in each
         ]
-        outputs = [left + push, *(stack(*column) for column in zip(*made, strict=True))]
-        self.rest = function("rest", [left, *given[1:], mu, preload, lam, y, gaps, slips, goal], *outputs)
+        outputs = [residual + push, *(stack(*column) for column in zip(*columns, strict=True))]
+        self.rest = function(
+            "rest", [residual, *numbers[1:], mu, preload, lam, y, gaps, slips, goal], *outputs
+        )
 
-        found = [condensed(cone, z, w, j, j[0, :], m, goal) for cone, z, w, j, m in each]
-        D, right = sum((c.matrix for c in found), M), sum((c.right for c in found), left)
-        args = [*given, mu, preload, h, left, y, gaps, slips, goal]
+        touch_terms = [condensed(cone, z, w, j, j[0, :], m, goal) for cone, z, w, j, m in each]
+        D, right = (
+            sum((c.matrix for c in touch_terms), M),
+            sum((c.right for c in touch_terms), residual),
+        )
+        args = [*numbers, mu, preload, h, residual, y, gaps, slips, goal]
         self.newton = function(
             "newton", args, ca.blockcat([[D, Dh.T], [Dh, ca.SX(nm, nm)]]), stack(right, -h)
         )
-        self.expand = function("expand", [*args, dV], stack(*(c.expand(dV) for c in found)))
+        self.expand = function("expand", [*args, dV], stack(*(c.expand(dV) for c in touch_terms)))
         saddle = Saddle(SparseLU(scalars(D)), scalars(Dh), scalars(-Dh))
-        solved = (
+        solution = (
             stack(ca.SX(0, 1), *map(ca.SX, c)) for c in saddle.solve(ca.vertsplit(right), ca.vertsplit(-h))
         )
-        change, multipliers = solved
-        self.solve = function("solve", args, change, multipliers, stack(*(c.expand(change) for c in found)))
+        change, multipliers = solution
+        self.solve = function(
+            "solve", args, change, multipliers, stack(*(c.expand(change) for c in touch_terms))
+        )
 
 
 class ImpactEnd(End):
@@ -168,22 +174,24 @@ class ImpactEnd(End):
             ca.SX.sym(n, k)
             for n, k in (("V", p.leave.nnz_in(0)), ("lambda", self.rows), ("y", p.fresh.nnz_out(0)))
         )
-        given = [ca.SX.sym("given", p.leave.nnz_in(i)) for i in range(1, p.leave.n_in())]
+        args = [ca.SX.sym("given", p.leave.nnz_in(i)) for i in range(1, p.leave.n_in())]
         goal, speed, dV, mu = (
             ca.SX.sym(n, k)
             for n, k in (("goal", 2), ("speed", 1), ("dV", V.numel()), ("mu", p.held.nnz_out(3)))
         )
-        M, J, Dh, _, _, preload = given
-        balance, h, gaps, slips = p.leave(V, *given)
-        left, mismatch, products, impulses = p.rest(balance, J, Dh, mu, preload, lam, y, gaps, slips, goal)
-        system = M, J, Dh, mu, preload, h, left, y, gaps, slips, goal
+        M, J, Dh, _, _, preload = args
+        balance, h, gaps, slips = p.leave(V, *args)
+        residual, mismatch, products, impulses = p.rest(
+            balance, J, Dh, mu, preload, lam, y, gaps, slips, goal
+        )
+        system = M, J, Dh, mu, preload, h, residual, y, gaps, slips, goal
 
         def function(name: str, more: list, outputs: Any) -> Evaluator:
-            return Evaluator(ca.Function(name, [V, lam, y, *given, mu, *more], outputs))
+            return Evaluator(ca.Function(name, [V, lam, y, *args, mu, *more], outputs))
 
         self.newton = function("newton", [goal], p.newton(*system))
         self.expand = function("expand", [goal, dV], [p.expand(*system, dV)])
-        self.residuals = function("residuals", [goal], [left, h, mismatch, products])
+        self.residuals = function("residuals", [goal], [residual, h, mismatch, products])
         self.begin = function("begin", [speed, goal], [p.fresh(gaps, slips, mu, preload, speed, goal)])
         self.multipliers = function("multipliers", [], [ca.substitute(impulses, goal, ca.SX.zeros(2))])
         self.gaps = function("gaps", [], [gaps])
@@ -224,11 +232,11 @@ class ImpactTape(Tape):
         self.begin("begin")
         put("fresh", self.call(p.fresh, [gaps, slips, mu, preload, speed, kappa])[0])
         self.begin("rest")
-        made = self.call(p.rest, [balance, J, Dh, mu, preload, lam, y, gaps, slips, kappa])
-        for name, block in zip(("left", "mismatch", "products", "impulses"), made, strict=True):
+        blocks = self.call(p.rest, [balance, J, Dh, mu, preload, lam, y, gaps, slips, kappa])
+        for name, block in zip(("left", "mismatch", "products", "impulses"), blocks, strict=True):
             put(name, block)
         self.begin("solve")
-        system = [M, J, Dh, mu, preload, h, made[0], y, gaps, slips, kappa]
+        system = [M, J, Dh, mu, preload, h, blocks[0], y, gaps, slips, kappa]
         for name, block in zip(("dV", "found", "dy"), self.call(p.solve, system), strict=True):
             put(name, block)
         self.begin("after")
@@ -310,16 +318,16 @@ class Impact:
         part in the impact, `bouncing` selects the contacts with restitution in this impact, and `tight`
         selects contacts that keep each other closed, such as the two sides of a slot.
         """
-        given = q, b, others, closed, bouncing, tight
-        z, errors = self._stages(self._levels[0], *given, theta=theta)
+        args = q, b, others, closed, bouncing, tight
+        z, errors = self._stages(self._levels[0], *args, theta=theta)
         kappa = np.full(len(q), self._levels[0])
         for level in self._levels[1:]:
             rows = np.flatnonzero(~(errors <= SOLVED))
             if len(rows):
-                some = (a[rows] for a in given)
+                some = (a[rows] for a in args)
                 z[rows], errors[rows] = self._stages(level, *some, theta=theta)
                 kappa[rows] = level
-        solution = *given, kappa[:, None], theta, z
+        solution = *args, kappa[:, None], theta, z
         momenta, multipliers = (a[..., 0] for a in self._results(*solution))
         return Struck(momenta, multipliers, solution, errors)
 
@@ -353,12 +361,12 @@ class Impact:
         def times(A: np.ndarray, v: np.ndarray) -> np.ndarray:
             return (A @ v[..., None])[..., 0]
 
-        found: list[np.ndarray] = []
+        stages: list[np.ndarray] = []
         errors = np.zeros(len(q))
 
         def solve(b: np.ndarray, offset: np.ndarray, preload: np.ndarray, guess: np.ndarray) -> np.ndarray:
             unknowns, error = self._solved(kappa, q, b, offset, preload, guess, theta)
-            found.append(unknowns)
+            stages.append(unknowns)
             np.maximum(errors, error, out=errors)  # keeps NaN
             return unknowns[:, :nd]
 
@@ -369,9 +377,9 @@ class Impact:
         if self._f.impacts == "newton":
             solve(Mv, closed_away + e * np.minimum(times(N, first), 0.0), none, first)
         else:
-            pressed = found[1][:, nd + self._pieces.leave.nnz_out(1) + self._places]
+            pressed = stages[1][:, nd + self._pieces.leave.nnz_out(1) + self._places]
             solve(times(M, second), closed_away, e * pressed, second)
-        return np.hstack(found), errors
+        return np.hstack(stages), errors
 
     def _solved(self, kappa: float, q, b, offset, preload, guess, theta) -> tuple[np.ndarray, np.ndarray]:
         """Solve one stage of each of N impacts; return the unknowns and solver errors.
@@ -380,20 +388,20 @@ class Impact:
         the barrier parameter of the contacts is kappa.
         """
         f, n = self._f, len(q)
-        if f.backend.name != "virtual" and find_compiler() is not None:
+        if f.backend.compiles(lambda: self._core):
             carry = np.hstack([q, b, offset, preload, guess])
-            given = theta, carry, np.empty((n, 0)), np.zeros(n), np.ones(n), SOLVED
-            states, multipliers, _, errors, _ = self._core.rollout(*given, floor=kappa)
+            args = theta, carry, np.empty((n, 0)), np.zeros(n), np.ones(n), SOLVED
+            states, multipliers, _, errors, _ = self._core.rollout(*args, floor=kappa)
             return np.hstack([states[:, : f.nd], multipliers]), errors[:n]
-        end, held = self._end
+        end, matrices = self._end
         scales, natural = f.lagrangian.mass_scale, f.touches.natural(self._pieces.leave.nnz_out(1))
         solver = InteriorPoint(f.ends, scales, natural, f.mass, kappa, STOP, polish=True)
-        M, J, Dh, mu = (a[..., 0] for a in held(q, theta))
+        M, J, Dh, mu = (a[..., 0] for a in matrices(q, theta))
         rows = []
         with np.errstate(all="ignore"):
             for i in range(n):
-                own = M[i], J[i], Dh[i], b[i], offset[i], preload[i], mu[i]
-                problem = EndProblem(end, own, guess[i], 1.0, natural.extent(guess[i]))
+                data = M[i], J[i], Dh[i], b[i], offset[i], preload[i], mu[i]
+                problem = EndProblem(end, data, guess[i], 1.0, natural.extent(guess[i]))
                 rows.append(solver.solve_end(problem, lasting=False))
         return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
@@ -427,10 +435,10 @@ class Impact:
         M, J, Dh = mechanics(f, q, theta)
         mu, e = ca.vertsplit(f.touches.friction(theta)), self._restitution * bouncing
         Vs, lams, ps = [], [], []
-        for own in ca.vertsplit(z, size):
-            Vs.append(part(own, 0, nd))
-            lams.append(part(own, nd, nd + nm))
-            ps.append(part(own, nd + nm))
+        for block in ca.vertsplit(z, size):
+            Vs.append(part(block, 0, nd))
+            lams.append(part(block, nd, nd + nm))
+            ps.append(part(block, nd + nm))
         play = tight * ca.sqrt(kappa / f.mass)
         none, none_n = AWAY * (1 - closed) + play, ca.SX.zeros(n)
         N = ca.vertcat(*(j[0, :] for j in J))
@@ -443,17 +451,17 @@ class Impact:
         stages = [(b, AWAY * (1 - others) + play, none_n), (M @ Vs[0], none, none_n), last]
         G, ends = [], []
         for V, lam, p, (before, offset, preload) in zip(Vs, lams, ps, stages, strict=True):
-            left, laws, place, total = before - M @ V - Dh.T @ lam, [], 0, []
+            residual, laws, place, total = before - M @ V - Dh.T @ lam, [], 0, []
             for i, (touch, j, m) in enumerate(zip(touches, J, mu, strict=True)):
-                own = part(p, place, place + len(touch.multipliers))
+                block = part(p, place, place + len(touch.multipliers))
                 w = ca.vertcat(j[0, :] @ V + offset[i], j[1:, :] @ V)
                 place += len(touch.multipliers)
-                loaded = ca.vertcat(own[0] + preload[i], part(own, 1))
-                left = left + j.T @ loaded[: j.shape[0]]
+                loaded = ca.vertcat(block[0] + preload[i], part(block, 1))
+                residual = residual + j.T @ loaded[: j.shape[0]]
                 law_rows = touch.cone.law(loaded, w, kappa, m)
-                laws.append(ca.vertcat(w[0] * own[0] - kappa, part(law_rows, 1)))
+                laws.append(ca.vertcat(w[0] * block[0] - kappa, part(law_rows, 1)))
                 total.append(loaded)
-            G += [left, Dh @ V, *laws]
+            G += [residual, Dh @ V, *laws]
             ends.append(ca.vertcat(lam, *total))
         d = Vs[2] - Vs[1]
         slack = 0.5 * (ca.dot(Vs[0], M @ Vs[0]) - ca.dot(Vs[1], M @ Vs[1]))
@@ -469,8 +477,8 @@ class Impact:
         way = Vs[1] + s * d - Vs[0]
         gained, square = ca.dot(Vs[0], M @ way), ca.dot(way, M @ way)
         r = ca.if_else(square + 2 * gained <= 0, 1.0, ca.fmax(-2 * gained, 0) / (square + 1e-300))
-        kept = [ends[2][i] if slip else ends[0][i] + r * change[i] for i, slip in enumerate(slips)]
-        X = ca.vertcat(M @ (Vs[0] + r * way), *kept)
+        impulses = [ends[2][i] if slip else ends[0][i] + r * change[i] for i, slip in enumerate(slips)]
+        X = ca.vertcat(M @ (Vs[0] + r * way), *impulses)
         return [q, b, *masks, kappa, theta, z], ca.vertcat(*G), X
 
     @cached_property

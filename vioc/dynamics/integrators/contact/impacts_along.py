@@ -35,14 +35,14 @@ def impacts_along(f: ContactVI, steps: Steps) -> Impacts:
     """Return the impacts within given steps of a map with restitution.
     Each step is computed again.
     """
-    found: list[tuple[int, float, np.ndarray]] = []
+    impacts: list[tuple[int, float, np.ndarray]] = []
     for row, (x, u, t, h) in enumerate(zip(steps.x0, steps.u, steps.t, steps.h, strict=True)):
-        now = float(t)
-        for record in f.contact.step(f, x, u, now, float(h)):
+        time = float(t)
+        for record in f.contact.step(f, x, u, time, float(h)):
             if isinstance(record, Flight):
-                x, now = record.steps.x1[0], float(record.steps.t[0] + record.steps.h[0])
+                x, time = record.steps.x1[0], float(record.steps.t[0] + record.steps.h[0])
             else:
                 x = np.concatenate([x[: f.nq], record.momenta[0]])
-                found.append((row, now, x))
-    k, times, states = zip(*found, strict=True) if found else ((), (), ())
-    return Impacts(np.array(k, int), np.array(times, float), np.reshape(states, (len(found), f.nx)))
+                impacts.append((row, time, x))
+    k, times, states = zip(*impacts, strict=True) if impacts else ((), (), ())
+    return Impacts(np.array(k, int), np.array(times, float), np.reshape(states, (len(impacts), f.nx)))

@@ -70,20 +70,20 @@ class HoldingLagrangian(Lagrangian):
         if rubs:
             raise ModelError(f"{system.name}: ModeVI has no dry friction ({rubs[0]}); use ContactVI")
         slopes = self.touches.rows(self.touches.held(self.graph.q_vector, self.graph.parameters, NOWHERE))
-        known = [t.name for t in self.touches.all]
+        names = [t.name for t in self.touches.all]
         for name in (*held, *sliding):
-            if name not in known:
-                raise ModelError(f"{system.name}: unknown contact {name!r}; {near_misses(name, known)}")
+            if name not in names:
+                raise ModelError(f"{system.name}: unknown contact {name!r}; {near_misses(name, names)}")
         self.rows: list[tuple[Touching, int]] = []
-        own = []
+        active_rows = []
         for touch, J in zip(self.touches.all, slopes, strict=True):
             count = 1 if touch.name in sliding else 1 + touch.slip.numel() if touch.name in held else 0
             for i in range(count):
                 row = ca.sparsify(J[i, :])
                 if row[:, : self.nd].nnz():
                     self.rows.append((touch, i))
-                    own.append(row)
-        self._slopes = ca.vertcat(ca.SX(0, self.nq), *own)
+                    active_rows.append(row)
+        self._slopes = ca.vertcat(ca.SX(0, self.nq), *active_rows)
 
     @cached_property
     def h(self) -> ca.SX:
@@ -93,8 +93,8 @@ class HoldingLagrangian(Lagrangian):
         Components of tangential constraints are 0, since sticking constrains the slip velocity and not a
         position.
         """
-        own = (-touch.gap if i == 0 else ca.SX(0) for touch, i in self.rows)
-        return ca.vertcat(super().h, *own)
+        values = (-touch.gap if i == 0 else ca.SX(0) for touch, i in self.rows)
+        return ca.vertcat(super().h, *values)
 
     @cached_property
     def Dh(self) -> ca.SX:
@@ -179,8 +179,8 @@ class ModeVI(MechanicalMap):
             )
         self.lagrangian: HoldingLagrangian = HoldingLagrangian(system, self.held, self.sliding)
         ends = "", ".t1", ".t2"
-        own = tuple(touch.name + ends[i] for touch, i in self.lagrangian.rows)
-        self.multiplier_names = (*system.constraint_names, *own)
+        contact_names = tuple(touch.name + ends[i] for touch, i in self.lagrangian.rows)
+        self.multiplier_names = (*system.constraint_names, *contact_names)
         self.nm = len(self.multiplier_names)
         self.symbols = self.symbols._replace(multipliers=ca.SX.sym("multipliers", self.nm))
         self._as_mechanism = self._in_mode
@@ -203,8 +203,8 @@ class ModeVI(MechanicalMap):
     @shared
     def rule(self) -> MidpointRule:
         """Discrete equations of a midpoint step with the active contacts as constraints."""
-        kept = *self.lagrangian.nonholonomic, *(i > 0 for _, i in self.lagrangian.rows)
-        return MidpointRule(self, self.alpha, self.forcing, kept)
+        velocity_rows = *self.lagrangian.nonholonomic, *(i > 0 for _, i in self.lagrangian.rows)
+        return MidpointRule(self, self.alpha, self.forcing, velocity_rows)
 
     @shared
     def chord(self) -> ChordSolver:
@@ -216,9 +216,9 @@ class ModeVI(MechanicalMap):
         return self.chord.programs.solver(self._rescued, many=none, **self._checks)
 
     def _rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        after = self.chord.rescued(self, x, u, k, t, dt)
-        warn_singular(self, self.rule, x, u, t, dt, after[0])
-        return after
+        solution = self.chord.rescued(self, x, u, k, t, dt)
+        warn_singular(self, self.rule, x, u, t, dt, solution[0])
+        return solution
 
     @shared
     def _structured(self) -> StructuredLinearization:
@@ -264,17 +264,17 @@ class ModeVI(MechanicalMap):
 
     @shared
     def _limits(self) -> Mapping[str, ca.SX]:
-        found: dict[str, ca.SX] = {}
+        limits: dict[str, ca.SX] = {}
         for touch in self.touches.all:
             name = touch.name
             if name not in self.multiplier_names:
-                found[f"gap.{name}"] = self.quantity(f"gap.{name}")
+                limits[f"gap.{name}"] = self.quantity(f"gap.{name}")
                 continue
-            found[f"force.{name}"] = self.quantity(f"force.{name}")
+            limits[f"force.{name}"] = self.quantity(f"force.{name}")
             grips = self._within(touch)
             if grips is not None:
-                found[f"grip.{name}"] = grips
-        return found
+                limits[f"grip.{name}"] = grips
+        return limits
 
     def _within(self, touch: Touching) -> ca.SX | None:
         """Return expressions that are >= 0 while a sticking contact does not slip.
@@ -297,9 +297,9 @@ class ModeVI(MechanicalMap):
         return self.lagrangian.touches
 
     def _impulse(self, touch: Touching) -> tuple[ca.SX, list[int]]:
-        own = [(m, i) for m, (t, i) in enumerate(self.lagrangian.rows) if t is touch]
-        at, along = [m + len(self.system.constraints) for m, _ in own], [i for _, i in own]
-        return (self.symbols.multipliers[at], along) if own else (ca.SX.zeros(1), [0])
+        rows = [(m, i) for m, (t, i) in enumerate(self.lagrangian.rows) if t is touch]
+        indices, along = [m + len(self.system.constraints) for m, _ in rows], [i for _, i in rows]
+        return (self.symbols.multipliers[indices], along) if rows else (ca.SX.zeros(1), [0])
 
     def _constraint_value(self, name: str) -> ca.SX | None:
         kind, _, rest = name.partition(".")

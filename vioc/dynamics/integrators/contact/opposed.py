@@ -18,14 +18,15 @@ def openable(M: np.ndarray, N: np.ndarray, Dh: np.ndarray, closed: np.ndarray) -
     Velocities are measured in the norm of the mass matrix M, in which gradients are scaled to length one.
     """
     root = np.linalg.cholesky(M)
-    rows, held = (np.linalg.solve(root, J.T).T for J in (N[closed], Dh))
-    rows, held = (
-        J / np.maximum(np.linalg.norm(J, axis=1, keepdims=True), np.finfo(float).tiny) for J in (rows, held)
+    rows, gradients = (np.linalg.solve(root, J.T).T for J in (N[closed], Dh))
+    rows, gradients = (
+        J / np.maximum(np.linalg.norm(J, axis=1, keepdims=True), np.finfo(float).tiny)
+        for J in (rows, gradients)
     )
-    found = closed.copy()
-    sizes = np.linalg.svd(np.vstack([rows, held]), compute_uv=False)
-    if len(sizes) == len(rows) + len(held) and sizes[-1] > RANK_TOLERANCE * sizes[0]:
-        return found  # independent gradients: each contact opens separately
+    mask = closed.copy()
+    sizes = np.linalg.svd(np.vstack([rows, gradients]), compute_uv=False)
+    if len(sizes) == len(rows) + len(gradients) and sizes[-1] > RANK_TOLERANCE * sizes[0]:
+        return mask  # independent gradients: each contact opens separately
     from scipy.optimize import linprog  # late: a map without restitution needs no scipy
 
     n, m = len(rows), len(M)
@@ -33,10 +34,10 @@ def openable(M: np.ndarray, N: np.ndarray, Dh: np.ndarray, closed: np.ndarray) -
         np.concatenate([np.zeros(m), -np.ones(n)]),  # one velocity opens all contacts that can open
         A_ub=np.hstack([-rows, np.eye(n)]),
         b_ub=np.zeros(n),
-        A_eq=np.hstack([held, np.zeros((len(held), n))]),
-        b_eq=np.zeros(len(held)),
+        A_eq=np.hstack([gradients, np.zeros((len(gradients), n))]),
+        b_eq=np.zeros(len(gradients)),
         bounds=[(-LARGEST, LARGEST)] * m + [(0, 1)] * n,
     )
     if best.status == 0:
-        found[closed] = best.x[m:] > 0.5
-    return found
+        mask[closed] = best.x[m:] > 0.5
+    return mask

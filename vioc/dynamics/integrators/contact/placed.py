@@ -30,16 +30,16 @@ class PlacedProgram(StepByStep):
     def rollout(self, x, U, tracked, t, h, theta, tolerance):
         f, core, error = self._f, self._core, 0.0
         models = core.models(theta, f.barrier)
-        image, at = models[0][1], core.places(0)["places"]
+        image, offset = models[0][1], core.places(0)["places"]
         sizes = f.features.sizes
-        found: list[tuple] = []
+        rows: list[tuple] = []
         look: Look | None = None
         for k, u in enumerate(U):
             u = self.applied(u, x, tracked, k)
             see = partial(f.seen, dt=float(h[k]), theta=theta)
             look = Look(see, sizes, x, look.end if look and h[k] == h[k - 1] else None)
             for _ in range(LOOKS):
-                image[at : at + look.rows.size] = look.rows.ravel()
+                image[offset : offset + look.rows.size] = look.rows.ravel()
                 states, multipliers, _, errors, _ = core.rollout(
                     theta,
                     x,
@@ -55,5 +55,5 @@ class PlacedProgram(StepByStep):
                 error = float(errors[0])
                 break
             x = states[0]
-            found.append((x, multipliers[0], [errors[0]], u))
-        return self.rows(found), error
+            rows.append((x, multipliers[0], [errors[0]], u))
+        return self.rows(rows), error

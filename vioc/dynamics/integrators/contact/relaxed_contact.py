@@ -32,40 +32,44 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     x, u, _, theta, dt = f.symbols
     x1, t, smoothing, give = ca.SX.sym("x_next", f.nx), *map(ca.SX.sym, ("t", "smoothing", "give"))
     V, kappa = (part(x1, 0, f.nd) - part(x, 0, f.nd)) / dt, smoothing * f.mass
-    at = balance(f, x, u, V, t, dt, theta)
-    slopes = (J[touch.lead :, :] for touch, J in zip(f.touches.all, at.J, strict=True))
+    terms = balance(f, x, u, V, t, dt, theta)
+    slopes = (J[touch.lead :, :] for touch, J in zip(f.touches.all, terms.J, strict=True))
     laws = [law_of(touch.cone, _moving(J)) for touch, J in zip(f.touches.all, slopes, strict=True)]
     sizes = [f.nm, *(len(law.unknowns) for law in laws)]
     w = ca.SX.sym("w", sum(sizes))
     lam, *z = ca.vertsplit(w, np.cumsum([0, *sizes]).tolist())
 
-    push, rows, multipliers, guess = -at.Dh0[:, : f.nd].T @ lam, [], [lam], [ca.SX.zeros(f.nm)]
-    for law, own, speeds, J, mu in zip(laws, z, at.speeds, at.J, f.touches.loads(theta, dt), strict=True):
+    push, rows, multipliers, guess = -terms.Dh0[:, : f.nd].T @ lam, [], [lam], [ca.SX.zeros(f.nm)]
+    for law, values, speeds, J, mu in zip(
+        laws, z, terms.speeds, terms.J, f.touches.loads(theta, dt), strict=True
+    ):
         if law.cone.gap:
             speeds = ca.vertcat(speeds[0] + give / dt, speeds[1:])
-        push = push + J.T @ law.impulse(own, mu)
-        rows.append(law.equations(own, speeds, kappa, mu))
-        multipliers.append(law.multipliers(own, mu))
+        push = push + J.T @ law.impulse(values, mu)
+        rows.append(law.equations(values, speeds, kappa, mu))
+        multipliers.append(law.multipliers(values, mu))
         guess.append(law.start(speeds, ca.sqrt(smoothing), kappa, mu))
-    momentum = part(x, f.nq, f.nq + f.nd) + at.parts.impulse + push
-    after = ca.vertcat(part(at.q1, f.nd), momentum, part(at.rates, f.nd))
+    momentum = part(x, f.nq, f.nq + f.nd) + terms.parts.impulse + push
+    x_next = ca.vertcat(part(terms.q1, f.nd), momentum, part(terms.rates, f.nd))
     each = zip(f.touches.all, laws, strict=True)
-    named, units = [], list[str]()
+    contact_unknowns, units = [], list[str]()
     for touch, law in each:
         gap = unit_of(f.system, "gap", touch.name, f.system.angles)
-        named += [(f"{touch.name}: {n}", low, kind_unit(kind, gap)) for n, low, kind in law.unknowns]
+        contact_unknowns += [
+            (f"{touch.name}: {n}", low, kind_unit(kind, gap)) for n, low, kind in law.unknowns
+        ]
         units += [kind_unit(kind, gap) for kind in law.kinds]
-    unknowns = [*((f"lambda.{n}", -np.inf, "") for n in f.system.constraint_names), *named]
+    unknowns = [*((f"lambda.{n}", -np.inf, "") for n in f.system.constraint_names), *contact_unknowns]
     states = f.state_names
     names = (
         *(f"dynamics.{n}" for n in states[f.nq : f.nq + f.nd]),
         *(f"h.{n}" for n in f.system.constraint_names),
-        *(n for n, *_ in named),
+        *(n for n, *_ in contact_unknowns),
         *(f"dynamics.{n}" for n in (*states[f.nd : f.nq], *states[f.nq :])),
     )
-    equations = ca.vertcat(at.parts.balance + push, at.h, *rows, x1[f.nd :] - after)
-    before = f.nd + f.nm
-    units = [*before * [""], *units, *(len(names) - before - len(units)) * [""]]
+    equations = ca.vertcat(terms.parts.balance + push, terms.h, *rows, x1[f.nd :] - x_next)
+    offset = f.nd + f.nm
+    units = [*offset * [""], *units, *(len(names) - offset - len(units)) * [""]]
     pairs = list(zip(names, ca.vertsplit(equations), units, strict=True))
     args = [x, u, x1, w, t, dt, theta, smoothing, give]
     contacts = [touch.name for touch in f.touches.all if touch.cone.gap]

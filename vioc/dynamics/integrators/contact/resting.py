@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import casadi as ca
 import numpy as np
 
-from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
@@ -113,7 +112,7 @@ class Resting(ContactSteps):
         return StepTimes(self._of)
 
     def program(self, f: ContactVI) -> Program:
-        if f.backend.name == "virtual" or find_compiler() is None:
+        if not f.backend.compiles(lambda: f.core):
             return InteriorProgram(f, f.interior)
         if f.features.pairs:
             return PlacedProgram(f, f.core)
@@ -124,14 +123,14 @@ class Resting(ContactSteps):
     ) -> tuple[np.ndarray, np.ndarray]:
         f.driver.check_starts(x[None], k)
         with np.errstate(all="ignore"):
-            found = f.interior.solve(x, u, t, dt, f.theta)
-        if found.error <= f.tolerance:
-            if not found.suspect <= 0:
-                check_branch(f, x, u, k, t, dt, found.x[: f.nd], found.multipliers[: f.nm])
-            return found.x, found.multipliers
+            solution = f.interior.solve(x, u, t, dt, f.theta)
+        if solution.error <= f.tolerance:
+            if not solution.suspect <= 0:
+                check_branch(f, x, u, k, t, dt, solution.x[: f.nd], solution.multipliers[: f.nm])
+            return solution.x, solution.multipliers
         where = (
             f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(f.touches.all)} contacts and limits was "
-            f"not solved in {found.iterations} iterations"
+            f"not solved in {solution.iterations} iterations"
         )
         shut = [] if f.features.pairs else _held_shut(f, x)
         if shut:
@@ -139,15 +138,15 @@ class Resting(ContactSteps):
                 f"{where}: {', '.join(shut)} are closed and hold each other shut, without play: give them "
                 "play, or use a constraint instead",
                 k,
-                found.error,
+                solution.error,
                 "no convergence",
             )
-        names, q = f.lagrangian.constraint_names, found.x[: f.nq]
+        names, q = f.lagrangian.constraint_names, solution.x[: f.nq]
         if not np.isfinite(q).all():  # use an extrapolation by the velocities instead
             q = x[: f.nq] + dt * np.concatenate([f.velocities(x), x[f.nq + f.nd :]])
         if names and np.isfinite(q).all():
             J = directions_within(f.lagrangian, q, NEAR, **f.parameters)
-            flat = dependent_constraints(J, names, f"{where}. Dh(q_k+1)", k, found.error, NEAR)
+            flat = dependent_constraints(J, names, f"{where}. Dh(q_k+1)", k, solution.error, NEAR)
             if flat is not None:
                 raise flat
         raise StepError(
@@ -155,7 +154,7 @@ class Resting(ContactSteps):
             "other, or dt is too large for this state: try a smaller dt, or a larger smoothing than "
             f"{f.smoothing:g}",
             k,
-            found.error,
+            solution.error,
             "no convergence",
         )
 
@@ -173,11 +172,11 @@ class Resting(ContactSteps):
         return ca.Function("residual", [x, u, x1, p, t, dt, theta], [rows])
 
     def derivatives(self, f: ContactVI) -> MapDerivatives:
-        by = self._derivatives
+        derivatives = self._derivatives
         return MapDerivatives(
             f,
-            lambda steps: by.first(steps, f.theta, f.barrier).linearization,
-            lambda steps, Z, zeta: by.second(by.first(steps, f.theta, f.barrier), Z, zeta),
+            lambda steps: derivatives.first(steps, f.theta, f.barrier).linearization,
+            lambda steps, Z, zeta: derivatives.second(derivatives.first(steps, f.theta, f.barrier), Z, zeta),
             lambda: self._times.added(f.derivatives),
         )
 

@@ -69,21 +69,21 @@ class Polytopes:
     """
 
     def __init__(self, g: FrameGraph):
-        system, found, frames = g.system, [], ["world"]
+        system, pairs, frames = g.system, [], ["world"]
         for item in system.inequalities:
             if not (isinstance(item, PairContact) and item.by_features):
                 continue
-            own = []
+            polytopes = []
             for frame, shape in ((item.frame1, item.shape1), (item.frame2, item.shape2)):
                 check_numbers(system.name, item, shape)
                 if frame not in frames:
                     frames.append(frame)
-                own.append((frames.index(frame) - 1, Polytope(shape, np.eye(3), np.zeros(3))))
-            (a, first), (b, second) = own
-            found.append(Pair((a, b), first, second))
-        self.features = Features(found)
-        self.nowhere = np.tile(OFF, PLACES * len(found))
-        self.numbers = NUMBERS * PLACES * len(found)
+                polytopes.append((frames.index(frame) - 1, Polytope(shape, np.eye(3), np.zeros(3))))
+            (a, first), (b, second) = polytopes
+            pairs.append(Pair((a, b), first, second))
+        self.features = Features(pairs)
+        self.nowhere = np.tile(OFF, PLACES * len(pairs))
+        self.numbers = NUMBERS * PLACES * len(pairs)
         indices = [system.frame_index(n) for n in frames[1:]]
         places = [g.node_pose(i) for i in indices]
         moves = [c for i in indices for part in g.node_velocity(i) for c in part]
@@ -98,8 +98,10 @@ class Polytopes:
         length dt.
         """
         poses, twists = self._frames(q, v, theta)
-        own = poses.reshape(-1, POSE)
-        return self.features.at(own[:, :3], own[:, 3:].reshape(-1, 3, 3), twists.reshape(-1, TWIST), dt)
+        pose_rows = poses.reshape(-1, POSE)
+        return self.features.at(
+            pose_rows[:, :3], pose_rows[:, 3:].reshape(-1, 3, 3), twists.reshape(-1, TWIST), dt
+        )
 
 
 class Touches:
@@ -193,9 +195,9 @@ def _placed(g: FrameGraph, name: str, item: PairContact, data: Any) -> Touching:
     The array `data` contains the point on each polytope and the normal, in the axes of the bodies.
     """
     poses = [g.node_pose(g.system.frame_index(n))[::-1] for n in (item.frame1, item.frame2)]
-    gap, normal, point, there = placed(poses, ca.vertsplit(data))
-    found = _touching(g, name, item, Meeting(gap, normal, point, item.frame1, item.frame2))
-    return replace(found, axes=ca.SX(3, 0), slip=there * found.slip, placed=True)
+    gap, normal, point, present = placed(poses, ca.vertsplit(data))
+    touch = _touching(g, name, item, Meeting(gap, normal, point, item.frame1, item.frame2))
+    return replace(touch, axes=ca.SX(3, 0), slip=present * touch.slip, placed=True)
 
 
 def _velocity(g: FrameGraph, frame: str, point: Vector) -> Vector:

@@ -64,8 +64,8 @@ class Curves:
             ca.SX.sym("pi", 3),
             ca.SX.sym("dt"),
         )
-        found, end = Path(self.rule, w, dt).momenta(_vector(pi), _columns(torques))
-        outputs = [ca.horzcat(*map(vec.column, found)), vec.column(end)]
+        momenta, end = Path(self.rule, w, dt).momenta(_vector(pi), _columns(torques))
+        outputs = [ca.horzcat(*map(vec.column, momenta)), vec.column(end)]
         return ca.Function("momenta", [w, torques, pi, dt], outputs)
 
     @cached_property
@@ -80,7 +80,7 @@ class Curves:
         to second order, so that their first and second derivatives at zero are exact.
         """
         s = self.rule.stages
-        y, dt, given = ca.SX.sym("y", 6 + 6 * s), ca.SX.sym("dt"), ca.SX.sym("given", 4 * s + 4)
+        y, dt, attitudes = ca.SX.sym("y", 6 + 6 * s), ca.SX.sym("dt"), ca.SX.sym("given", 4 * s + 4)
         phi, pi, rates, torques = ca.vertsplit(y, [0, 3, 6, 6 + 3 * s, 6 + 6 * s])
         rates, torques = ca.reshape(rates, 3, s), ca.reshape(torques, 3, s)
         stages, end = self.path(rates, dt)
@@ -88,13 +88,13 @@ class Curves:
         a = _vector(phi)
         start = (1 - vec.dot(a, a) / 8, *vec.scale(0.5, a))
         turns = []
-        for was, now in zip(
-            _columns(ca.reshape(given, 4, s + 1)), [*_columns(stages), _vector(end)], strict=True
+        for was, attitude in zip(
+            _columns(ca.reshape(attitudes, 4, s + 1)), [*_columns(stages), _vector(end)], strict=True
         ):
-            c, *v = rot.multiply(rot.conjugate(was), rot.multiply(start, now))
+            c, *v = rot.multiply(rot.conjugate(was), rot.multiply(start, attitude))
             turns.append(vec.column(vec.scale(2 / c, v)))  # type: ignore[arg-type]
         outputs = [ca.horzcat(*turns), ca.horzcat(momenta, arrival)]
-        return ca.Function("errors", [y, dt, given], outputs)
+        return ca.Function("errors", [y, dt, attitudes], outputs)
 
     @cached_property
     def slopes(self) -> ca.Function:
@@ -103,9 +103,9 @@ class Curves:
         angular momenta along a step with respect to y, (3 s + 3, 6 + 6 s) each. The argument y of `errors`
         contains the rotation vector and momentum at the start, the angular velocities and the torques.
         """
-        y, dt, given = self.errors.sx_in()
-        outputs = [ca.densify(ca.jacobian(ca.vec(o), y)) for o in self.errors(y, dt, given)]
-        return ca.Function("slopes", [y, dt, given], outputs)
+        y, dt, attitudes = self.errors.sx_in()
+        outputs = [ca.densify(ca.jacobian(ca.vec(o), y)) for o in self.errors(y, dt, attitudes)]
+        return ca.Function("slopes", [y, dt, attitudes], outputs)
 
     @cached_property
     def curvature(self) -> ca.Function:
@@ -115,11 +115,11 @@ class Curves:
         `errors` contains the rotation vector and momentum at the start, the angular velocities and the
         torques.
         """
-        y, dt, given = self.errors.sx_in()
-        turns, momenta = self.errors(y, dt, given)
+        y, dt, attitudes = self.errors.sx_in()
+        turns, momenta = self.errors(y, dt, attitudes)
         weights = ca.SX.sym("weights", 2 * turns.numel())
         H = ca.hessian(ca.dot(weights, ca.vertcat(ca.vec(turns), ca.vec(momenta))), y)[0]
-        return ca.Function("curvature", [y, dt, given, weights], [ca.densify(H)])
+        return ca.Function("curvature", [y, dt, attitudes, weights], [ca.densify(H)])
 
 
 @lru_cache(maxsize=16)
@@ -158,12 +158,12 @@ class Path:
         start: Quaternion = (0.0, *pi)
         right = [_sum([start, *(_times(rule.Ab[i, j], pushes[j]) for j in range(n))]) for i in range(n)]
         k = _Elimination(rule.Ab, self.halves).solve(right)
-        found = [rot.multiply(rot.conjugate(s), k_i)[1:] for s, k_i in zip(self.stages, k, strict=True)]
-        turned = [rot.multiply(p, rot.conjugate(s))[1:] for p, s in zip(pushes, self.stages, strict=True)]
+        momenta = [rot.multiply(rot.conjugate(s), k_i)[1:] for s, k_i in zip(self.stages, k, strict=True)]
+        impulses = [rot.multiply(p, rot.conjugate(s))[1:] for p, s in zip(pushes, self.stages, strict=True)]
         whole = pi
-        for b, kick in zip(rule.b, turned, strict=True):
+        for b, kick in zip(rule.b, impulses, strict=True):
             whole = vec.add(whole, vec.scale(b, kick))
-        return found, rot.turned(rot.conjugate(_unit(self.ends[1])), whole)
+        return momenta, rot.turned(rot.conjugate(_unit(self.ends[1])), whole)
 
 
 class _Elimination:
@@ -191,8 +191,8 @@ class _Elimination:
         for (i, k), X in self.factors.items():
             x[i] = _sum([x[i], _times(-1.0, rot.multiply(x[k], X))])
         for k in reversed(range(n)):
-            known = [_times(-1.0, rot.multiply(x[j], self.rows[k][j])) for j in range(k + 1, n)]
-            x[k] = rot.multiply(_sum([x[k], *known]), self.inverses[k])
+            terms = [_times(-1.0, rot.multiply(x[j], self.rows[k][j])) for j in range(k + 1, n)]
+            x[k] = rot.multiply(_sum([x[k], *terms]), self.inverses[k])
         return x
 
 

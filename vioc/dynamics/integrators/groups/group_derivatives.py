@@ -52,8 +52,8 @@ class GroupDerivatives:
     def _at_zero(self, name: str, more: list[ca.SX], outputs: list[ca.SX]) -> Evaluator:
         args, s, y, _ = self._implied
         e = s[: self.f.ndx]
-        found = ca.substitute(outputs, [e, y], [ca.SX.zeros(e.numel()), ca.SX.zeros(y.numel())])
-        function = ca.Function(name, [*args, *more], [ca.densify(o) for o in found])
+        values = ca.substitute(outputs, [e, y], [ca.SX.zeros(e.numel()), ca.SX.zeros(y.numel())])
+        function = ca.Function(name, [*args, *more], [ca.densify(o) for o in values])
         return Evaluator(self.f.backend.program(lambda: function, name))
 
     @cached_property

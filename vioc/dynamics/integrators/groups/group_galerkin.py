@@ -55,10 +55,10 @@ class GalerkinStep:
         r, rates = x[: space.nr], V[: space.nr, :]
         places, end = [ca.repmat(r, 1, s) + dt * rates @ ca.DM(rule.A).T], [r + dt * rates @ ca.DM(rule.b)]
         for i, start in zip(range(space.nr, space.nd, 3), space.attitudes(x), strict=True):
-            stages, last = self.curves.path(V[i : i + 3, :], dt)
-            turned = (rot.multiply(start, tuple(ca.vertsplit(c))) for c in ca.horzsplit(stages))
-            places.append(ca.horzcat(*map(vec.column, turned)))
-            end += rot.advanced(start, tuple(ca.vertsplit(last)))
+            stages, end_turn = self.curves.path(V[i : i + 3, :], dt)
+            rotations = (rot.multiply(start, tuple(ca.vertsplit(c))) for c in ca.horzsplit(stages))
+            places.append(ca.horzcat(*map(vec.column, rotations)))
+            end += rot.advanced(start, tuple(ca.vertsplit(end_turn)))
         return ca.Function("places", [x, V, dt], [ca.vertcat(*places), ca.vertcat(*end)])
 
     @cached_property
@@ -75,8 +75,8 @@ class GalerkinStep:
             s, rule = self.rule.stages, self.rule
             first = 2 * V @ (ca.DM(rule.values(np.array([0.5]))) @ ca.DM(rule.A)).T
             places = [self._places(x, ca.repmat(first, 1, s), dt / 2)[1]]
-        found = [self.group.masses[0](q, theta) for q in places]
-        return ca.Function("factors", [x, V, dt, theta], [ca.vertcat(*found)])
+        factors = [self.group.masses[0](q, theta) for q in places]
+        return ca.Function("factors", [x, V, dt, theta], [ca.vertcat(*factors)])
 
     @property
     def _unknowns(self) -> int:
@@ -105,53 +105,55 @@ class GalerkinStep:
         V, p = ca.reshape(z[: s * nd], nd, s), part(x, nq, nq + nd)
         lam = ca.reshape(z[s * nd :], nm, s - 1)
         places, q_next = self._places(x, V, dt)
-        found = [self.group.terms(places[:, i], V[:, i], u, t + c * dt, theta) for i, c in enumerate(rule.c)]
-        own = ca.horzcat(*(L_v for L_v, *_ in found))
-        force = ca.horzcat(*(L_q + F for _, L_q, F, *_ in found))
+        outputs = [
+            self.group.terms(places[:, i], V[:, i], u, t + c * dt, theta) for i, c in enumerate(rule.c)
+        ]
+        stage_momenta = ca.horzcat(*(L_v for L_v, *_ in outputs))
+        force = ca.horzcat(*(L_q + F for _, L_q, F, *_ in outputs))
         h = ca.SX(nm, s)
         if nm:
             closed = [self.group.constraint(places[:, i], theta) for i in range(s)]
             h = ca.horzcat(*(each for each, _ in closed))
             pushed = [Dh.T @ lam[:, i] for i, (_, Dh) in enumerate(closed[:-1])]
             force -= ca.horzcat(*pushed, ca.SX.zeros(nd))
-        there = [ca.repmat(p[:nr], 1, s) + dt * force[:nr, :] @ ca.DM(rule.Ab).T]
+        required = [ca.repmat(p[:nr], 1, s) + dt * force[:nr, :] @ ca.DM(rule.Ab).T]
         ends = [p[:nr] + dt * force[:nr, :] @ ca.DM(rule.b)]
         for i in range(nr, nd, 3):
             mine = slice(i, i + 3)
             momenta, end = self.curves.momenta(V[mine, :], force[mine, :], p[mine], dt)
-            there.append(momenta)
+            required.append(momenta)
             ends.append(end)
-        by, changes = self._corrections(own - ca.vertcat(*there), h, factors, dt)
+        correction, changes = self._corrections(stage_momenta - ca.vertcat(*required), h, factors, dt)
         x_next = ca.vertcat(q_next, *ends)
         size = ca.DM(self.f.group.natural_sizes) + ca.vertcat(ca.fabs(x[:nr]), ca.SX(nd - nr, 1))
-        error = ca.norm_2(ca.vec(dt * by / ca.repmat(size, 1, s)))
-        after = ca.vertcat(ca.vec(V - by), ca.vec(lam - changes))
+        error = ca.norm_2(ca.vec(dt * correction / ca.repmat(size, 1, s)))
+        z_next = ca.vertcat(ca.vec(V - correction), ca.vec(lam - changes))
         args = [z, x, u, t, dt, theta, factors]
-        found = ca.vertcat(x_next, after, part(z, s * nd))
-        return ca.Function("iterate", args, [after, found, error])
+        outputs = ca.vertcat(x_next, z_next, part(z, s * nd))
+        return ca.Function("iterate", args, [z_next, outputs, error])
 
-    def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
+    def _corrections(self, residual: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
         """Return the corrections of one iteration of a step with s stages.
         They are corrections of the rates (nd, s) of the configuration and of the multipliers (nm, s - 1). The
-        argument `left` is the residual of the momentum equations, h is the residual of the constraints, and
-        `factors` is the factorized mass matrix.
+        argument `residual` is the residual of the momentum equations, h is the residual of the constraints,
+        and `factors` is the factorized mass matrix.
 
         Multipliers are eliminated by equation (GA 12) of docs/maths/galerkin.md.
         """
         _, solve, pushes = self.group.masses
         s, nm, rule = self.rule.stages, self.f.nm, self.rule
-        columns = ca.horzsplit(left)
+        columns = ca.horzsplit(residual)
         if not nm:
             numbers, none = ca.horzsplit(ca.reshape(factors, -1, s)), ca.SX(0, 1)
-            by = [solve(w, a, none) for w, a in zip(numbers, columns, strict=True)]
-            return ca.horzcat(*by), ca.SX(0, s - 1)
+            corrections = [solve(w, a, none) for w, a in zip(numbers, columns, strict=True)]
+            return ca.horzcat(*corrections), ca.SX(0, s - 1)
         Ab = rule.Ab[:, :-1]
-        apart = np.linalg.inv(rule.A[1:] @ Ab)
-        along = left @ ca.DM(rule.A).T
-        y = ca.horzcat(*(pushes(factors, along[:, i], h[:, i] / dt) for i in range(1, s)))
-        impulses = ca.horzsplit(y @ ca.DM(Ab @ apart).T)
-        by = [solve(factors, a, b) for a, b in zip(columns, impulses, strict=True)]
-        return ca.horzcat(*by), y @ ca.DM(apart).T / dt
+        inverse = np.linalg.inv(rule.A[1:] @ Ab)
+        weighted = residual @ ca.DM(rule.A).T
+        y = ca.horzcat(*(pushes(factors, weighted[:, i], h[:, i] / dt) for i in range(1, s)))
+        impulses = ca.horzsplit(y @ ca.DM(Ab @ inverse).T)
+        corrections = [solve(factors, a, b) for a, b in zip(columns, impulses, strict=True)]
+        return ca.horzcat(*corrections), y @ ca.DM(inverse).T / dt
 
     def residual(self) -> None:
         """Return None, because the residual is not a function of the two states alone.
@@ -175,14 +177,14 @@ class GalerkinStep:
         v, a, lam = self.group.motion(x[: f.nq], x[f.nq :], u, t, theta)
         V = ca.repmat(v, 1, s) + dt * a @ ca.DM(rule.c).T
         guess = ca.vertcat(ca.vec(V), ca.repmat(lam, s - 1, 1))
-        after, error = solved(guess, x, u, t, dt, theta, self._factors(x, V, dt, theta))
+        solution, error = solved(guess, x, u, t, dt, theta, self._factors(x, V, dt, theta))
         error += far(rule.spacing * dt * (ca.fabs(v) + dt / 2 * ca.fabs(a)), f.turning)
-        x_next, impulse = after[: f.nx], ca.MX(0, 1)
+        x_next, impulse = solution[: f.nx], ca.MX(0, 1)
         if nm:
-            p, impulse = self.group.settled(after[: f.nq], after[f.nq : f.nx], theta)
+            p, impulse = self.group.settled(solution[: f.nq], solution[f.nq : f.nx], theta)
             n = f.nx + self._unknowns  # index of the multipliers in p, as in `GalerkinVI`
-            impulse += dt * ca.reshape(after[n:], nm, s - 1) @ ca.DM(rule.b[:-1])
-            x_next = ca.vertcat(after[: f.nq], p)
+            impulse += dt * ca.reshape(solution[n:], nm, s - 1) @ ca.DM(rule.b[:-1])
+            x_next = ca.vertcat(solution[: f.nq], p)
         return ca.Function("stages_step", [x, u, t, dt, theta], [x_next, impulse, error])
 
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):

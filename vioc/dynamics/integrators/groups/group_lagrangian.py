@@ -84,10 +84,10 @@ class GroupLagrangian:
         The auxiliary mechanism has three angles in place of each rotation. The coordinates r are all
         variables that belong to no rotation.
         """
-        found: list[Any] = [0.0] * len(rows)
+        entries: list[Any] = [0.0] * len(rows)
         for i, row in zip(self.place, rows, strict=True):
-            found[i] = row
-        return found
+            entries[i] = row
+        return entries
 
     def _values(self, q: Any, theta: Any) -> dict[str, Any]:
         """Return the parameters of the auxiliary mechanism, by name, at a configuration q.
@@ -175,8 +175,8 @@ class GroupLagrangian:
         parameters, (q, p, parameters).
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
-        p, own = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
-        raw = ca.Function("raw", [g.q_vector, own, g.parameters], [lag.velocity(own)[0]])
+        p, their_p = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
+        raw = ca.Function("raw", [g.q_vector, their_p, g.parameters], [lag.velocity(their_p)[0]])
         angles, values = self.at(q, theta)
         v = raw(angles, vec.column(self.theirs(ca.vertsplit(p))), values)
         return ca.Function("velocity", [q, p, theta], [self.ours(v)])
@@ -191,8 +191,8 @@ class GroupLagrangian:
         lag, g, (q, _, u, t, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
         bias = ca.jtimes(lag.L_v, g.q_vector, g.v_vector) - lag.L_q - lag.F
         bends = ca.jtimes(lag.Dh @ g.v_vector, g.q_vector, g.v_vector) if lag.Dh.shape[0] else ca.SX(0, 1)
-        solved = lag.saddle.solve(ca.vertsplit(-bias), ca.vertsplit(-bends))
-        raw = lag.function("raw", [*map(vec.column, solved)])
+        solution = lag.saddle.solve(ca.vertsplit(-bias), ca.vertsplit(-bends))
+        raw = lag.function("raw", [*map(vec.column, solution)])
         p = ca.SX.sym("p", self.space.nd)
         v = self.velocity(q, p, theta)
         angles, values = self.at(q, theta)
@@ -227,11 +227,11 @@ class GroupLagrangian:
         raw = ca.Function("raw", [g.q_vector, g.parameters], [entries])
         sizes = ("w", entries.numel()), ("a", self.space.nd), ("y", nm)
         numbers, a, y = (ca.SX.sym(*each) for each in sizes)
-        saddle, given = lag.saddle.with_entries(ca.vertsplit(numbers)), self.theirs(ca.vertsplit(a))
-        x = vec.column(saddle.D.solve(given))
+        saddle, right = lag.saddle.with_entries(ca.vertsplit(numbers)), self.theirs(ca.vertsplit(a))
+        x = vec.column(saddle.D.solve(right))
         for i, column in enumerate(saddle.Y):
             x += y[i] * vec.column(column)
-        pushes = saddle.solve(given, ca.vertsplit(y) if nm else [])[1]
+        pushes = saddle.solve(right, ca.vertsplit(y) if nm else [])[1]
         return (
             ca.Function("factors", [q, theta], [raw(*self.at(q, theta))]),
             ca.Function("solve", [numbers, a, y], [self.ours(ca.vertsplit(x))]),
@@ -245,12 +245,12 @@ class GroupLagrangian:
         that produce the projection.
         """
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
-        p, own = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
-        raw = ca.Function("raw", [g.q_vector, own, g.parameters], [lag.velocity(own)[1]])
+        p, their_p = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
+        raw = ca.Function("raw", [g.q_vector, their_p, g.parameters], [lag.velocity(their_p)[1]])
         angles, values = self.at(q, theta)
         impulse = raw(angles, vec.column(self.theirs(ca.vertsplit(p))), values)
-        along = p - self.constraint(q, theta)[1].T @ impulse
-        return ca.Function("settled", [q, p, theta], [along, impulse])
+        projected = p - self.constraint(q, theta)[1].T @ impulse
+        return ca.Function("settled", [q, p, theta], [projected, impulse])
 
     @cached_property
     def places(self) -> ca.Function:
@@ -284,8 +284,8 @@ class GroupLagrangian:
         """
         lag, g, dt = self.lagrangian, self.lagrangian.graph, ca.SX.sym("dt")
         F_q, F_v = (ca.jacobian(lag.F, s) for s in (g.q_vector, g.v_vector))
-        found = ca.sparsify(dt / 4 * (F_q - lag.stiffness) + F_v / 2)
-        return lag.function("slopes", [found], [dt])
+        slopes = ca.sparsify(dt / 4 * (F_q - lag.stiffness) + F_v / 2)
+        return lag.function("slopes", [slopes], [dt])
 
     def swept(self, q: Any, v: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
         """Return a solver of linear systems with a step's approximate Newton matrix.
@@ -300,10 +300,10 @@ class GroupLagrangian:
 
         angles, parameters = self.at(q, theta)
         rates = vec.column(self.theirs(ca.vertsplit(v)))
-        rest = ca.diag(self._slopes(angles, rates, u, t, parameters, dt))
+        diagonal = ca.diag(self._slopes(angles, rates, u, t, parameters, dt))
         links, _ = recursions.gather_links(self.lagrangian.system, number)
         places = [link.pose for link in recursions.placed(links, angles)]
-        return ArticulatedInverse.of_masses(links, places, self.space.nd, ca.vertsplit(-dt * rest), -dt)
+        return ArticulatedInverse.of_masses(links, places, self.space.nd, ca.vertsplit(-dt * diagonal), -dt)
 
 
 def _entry(i: int, k: int) -> str:
@@ -319,9 +319,9 @@ def _twin_system(system: System, rotations: tuple[Chart, ...]) -> System:
     first = {chart.nodes[0]: i for i, chart in enumerate(rotations)}
     axes = {n: axis for chart in rotations for n, axis in zip(chart.nodes, "XYZ", strict=True)}
     flat: list[tuple[Frame, int]] = []
-    where = {-1: -1}
+    indices = {-1: -1}
     for n, node in enumerate(system.nodes):
-        parent = where[node.parent]
+        parent = indices[node.parent]
         if n in first:
             entries: Any = tuple(Parameter(_entry(first[n], k), float(k % 4 == 0)) for k in range(9))
             flat.append((Frame(Transform("SE3", _Attitude((0.0, 0.0, 0.0), entries))), parent))
@@ -329,6 +329,6 @@ def _twin_system(system: System, rotations: tuple[Chart, ...]) -> System:
         frame = replace(node.frame, children=())
         if n in axes:
             frame = replace(frame, transform=Transform(f"R{axes[n]}", frame.transform.value))
-        where[n] = len(flat)
+        indices[n] = len(flat)
         flat.append((frame, parent))
     return System(*nest(flat), *system.components, name=system.name)

@@ -145,13 +145,13 @@ class GroupQuantities(KernelMap):
         """Rates (3,) of the Euler angles of each rotation, as expressions of the state.
         They follow from the rates s (0, w)/2 of the quaternions s at angular velocities w.
         """
-        x, space, found = self.symbols.x, self.space, []
+        x, space, rates = self.symbols.x, self.space, []
         turns = space.turns(self._rates)
         for i, (s, w) in enumerate(zip(space.attitudes(x), turns, strict=True)):
-            at = space.nr + 4 * i
-            moved = ca.vertcat(*rot.multiply(s, (0.0, *w))) / 2
-            found.append(ca.jacobian(self._angles[i], x)[:, at : at + 4] @ moved)
-        return found
+            first = space.nr + 4 * i
+            quaternion_rate = ca.vertcat(*rot.multiply(s, (0.0, *w))) / 2
+            rates.append(ca.jacobian(self._angles[i], x)[:, first : first + 4] @ quaternion_rate)
+        return rates
 
     def _unit(self, name: str) -> str:
         if name in self.space.error_names[self.space.nr : self.space.nd]:

@@ -72,9 +72,9 @@ class GroupSpace(StateSpace):
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
         (r, s, p), dx = self.split(x), np.asarray(dx, float)
         phi = dx[..., self.nr : self.nd].reshape(*dx.shape[:-1], self.nb, 3)
-        turned = rot.product(s, rot.exponential(phi))
-        turned = turned.reshape(*turned.shape[:-2], 4 * self.nb)
-        return np.concatenate([r + dx[..., : self.nr], turned, p + dx[..., self.nd :]], axis=-1)
+        rotations = rot.product(s, rot.exponential(phi))
+        rotations = rotations.reshape(*rotations.shape[:-2], 4 * self.nb)
+        return np.concatenate([r + dx[..., : self.nr], rotations, p + dx[..., self.nd :]], axis=-1)
 
     def difference_expression(self, x0: Any, x1: Any) -> Any:
         turns = (rot.apart(x0[i : i + 4], x1[i : i + 4]) for i in range(self.nr, self.nq, 4))

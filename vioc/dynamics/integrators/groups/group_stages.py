@@ -92,18 +92,18 @@ class GroupStageDerivatives:
         names = ("q", nq), ("e", nd), ("v", nd), ("u", nu), ("t", 1), ("lambda", nm)
         q, error, v, u, t, lam = (ca.SX.sym(*each) for each in names)
         theta, nothing = ca.SX.sym("theta", len(f.parameters)), ca.SX.zeros(nd)
-        there = f.space.retract_expression(ca.vertcat(q, nothing), ca.vertcat(error, nothing))[:nq]
-        L_v, L_q, F, *_ = f.group.terms(there, v, u, t, theta)
+        q_moved = f.space.retract_expression(ca.vertcat(q, nothing), ca.vertcat(error, nothing))[:nq]
+        L_v, L_q, F, *_ = f.group.terms(q_moved, v, u, t, theta)
         o = [L_v, L_q + F]
         if nm:
-            h, Dh = f.group.constraint(there, theta)
+            h, Dh = f.group.constraint(q_moved, theta)
             o = [L_v, L_q + F - Dh.T @ lam, h, Dh @ v]
         values, y = ca.vertcat(*o), ca.vertcat(error, v, u, theta, lam)
         args, weights = [q, v, u, t, theta, lam], ca.SX.sym("weights", values.numel())
 
         def first() -> ca.Function:
-            found = ca.substitute([values, ca.jacobian(values, y)], [error], [nothing])
-            return ca.Function("points", args, [*map(ca.densify, found)])
+            outputs = ca.substitute([values, ca.jacobian(values, y)], [error], [nothing])
+            return ca.Function("points", args, [*map(ca.densify, outputs)])
 
         def second() -> ca.Function:
             H = ca.substitute(ca.hessian(ca.dot(weights, values), y)[0], error, nothing)
@@ -141,35 +141,35 @@ class GroupStageDerivatives:
         V, _, v = self.split(w)
         V[:], v[:] = v0 * (1 - c) + v1 * c, v1
         scale = steps.h[:, None] / _sizes(f, steps.x0)
-        last = np.inf
+        last_change = np.inf
         for _ in range(30):
-            at = self.at(steps, theta, w)
+            values = self.at(steps, theta, w)
             try:
-                by = np.linalg.solve(self.slope(at), at.left[..., None])[..., 0]
+                correction = np.linalg.solve(self.slope(values), values.left[..., None])[..., 0]
             except np.linalg.LinAlgError:
                 break
-            w = w - by
-            moved = (np.abs(self.split(by)[0]).max(axis=1, initial=0.0) * scale).max(initial=0.0)
-            if moved <= 1e-13 or (moved <= 1e-9 and moved >= 0.5 * last):
-                self._check(steps, at)
-                return at
-            last = moved
-        self._fail(steps, int(np.argmax(np.abs(at.left).max(axis=1))), float(last))
+            w = w - correction
+            change = (np.abs(self.split(correction)[0]).max(axis=1, initial=0.0) * scale).max(initial=0.0)
+            if change <= 1e-13 or (change <= 1e-9 and change >= 0.5 * last_change):
+                self._check(steps, values)
+                return values
+            last_change = change
+        self._fail(steps, int(np.argmax(np.abs(values.left).max(axis=1))), float(last_change))
 
-    def _check(self, steps: Steps, at: Along) -> None:
+    def _check(self, steps: Steps, values: Along) -> None:
         """Raise `StepError` if the computed stage rates do not lead to the end state of a step."""
-        x1 = np.concatenate([at.q, at.p], axis=1)
-        off = np.abs(self.f.difference(steps.x1, x1)).max(axis=1) / (1 + np.abs(steps.x1).max(axis=1))
-        worst = int(np.argmax(off))
-        if not off[worst] <= FOUND:
-            self._fail(steps, worst, float(off[worst]))
+        x1 = np.concatenate([values.q, values.p], axis=1)
+        errors = np.abs(self.f.difference(steps.x1, x1)).max(axis=1) / (1 + np.abs(steps.x1).max(axis=1))
+        worst = int(np.argmax(errors))
+        if not errors[worst] <= FOUND:
+            self._fail(steps, worst, float(errors[worst]))
 
-    def _fail(self, steps: Steps, i: int, left: float) -> NoReturn:
+    def _fail(self, steps: Steps, i: int, error: float) -> NoReturn:
         raise StepError(
             f"step {int(steps.k[i])}: the rates at the points of a solved step were not found again; use a "
             "smaller dt",
             int(steps.k[i]),
-            left,
+            error,
             "no convergence",
         )
 
@@ -202,10 +202,10 @@ class GroupStageDerivatives:
         curves = [np.concatenate([np.zeros_like(pi), pi, rates, torques], axis=1), lengths]
         curves.append(path.reshape(n * nb, -1))
         of_turns, of_momenta = (e.reshape(n, nb, s + 1, 3, -1) for e in self._slopes(*curves))
-        found = [e.reshape(n, nb, -1, 3) for e in self._momenta(rates, torques, pi, lengths)]
+        momenta = [e.reshape(n, nb, -1, 3) for e in self._momenta(rates, torques, pi, lengths)]
         m = np.empty((n, s + 1, nd))
         m[:, :, :nr] = p0[:, None, :nr] + h * (pushes @ force[:, :, :nr])
-        m[:, :, nr:] = np.swapaxes(np.concatenate(found, axis=2), 1, 2).reshape(n, s + 1, 3 * nb)
+        m[:, :, nr:] = np.swapaxes(np.concatenate(momenta, axis=2), 1, 2).reshape(n, s + 1, 3 * nb)
 
         k = np.arange(nr)
         q_V, m_V, m_f = np.zeros((3, n, s + 1, nd, s, nd))
@@ -230,12 +230,12 @@ class GroupStageDerivatives:
             y_w[:, j, nd + i, j * nd + i] = 1.0
             y_w[:, j, self.ny - nm + of_lam, s * nd + j * nm + of_lam] = 1.0
         y_w[:, s:, nd + i, nw - nd + i] = 1.0
-        rest = np.arange(f.nu + len(theta))
-        y_s[:, :, 2 * nd + rest, 2 * nd + rest] = 1.0
+        columns = np.arange(f.nu + len(theta))
+        y_s[:, :, 2 * nd + columns, 2 * nd + columns] = 1.0
         end, impulse = q[:, s], steps.h[:, None] * np.einsum("j,njl->nl", rule.b, lam)
-        left, m_f = self._equations(o, m), m_f.reshape(n, s + 1, nd, s * nd)
+        residuals, m_f = self._equations(o, m), m_f.reshape(n, s + 1, nd, s * nd)
         e_w, e_s = q_w[:, s], q_s[:, s]
-        return Along(points, curves, end, m[:, s], impulse, left, o_y, y_w, y_s, m_w, m_f, m_s, e_w, e_s)
+        return Along(points, curves, end, m[:, s], impulse, residuals, o_y, y_w, y_s, m_w, m_f, m_s, e_w, e_s)
 
     def _of_rotations(self, rows: np.ndarray) -> np.ndarray:
         """Return the rotational components of arrays (N, s, nd) of N steps.
@@ -254,27 +254,27 @@ class GroupStageDerivatives:
         constraint rates Dh v at the end.
         """
         s, nd, nm, n = self.rule.stages, self.f.nd, self.f.nm, len(o)
-        L_v, _, kept, along = np.split(o, np.cumsum([nd, nd, nm]), axis=2)
+        L_v, _, constraints, rates = np.split(o, np.cumsum([nd, nd, nm]), axis=2)
         rows = [L_v[:, :s] - m[:, :s]]
         if nm:
-            rows += [kept[:, 1:s], L_v[:, s:] - m[:, s:], along[:, s:]]
+            rows += [constraints[:, 1:s], L_v[:, s:] - m[:, s:], rates[:, s:]]
         return np.concatenate([e.reshape(n, -1, *o.shape[3:]) for e in rows], axis=1)
 
-    def _momenta_by(self, at: Along, by_y: np.ndarray, own: np.ndarray) -> np.ndarray:
+    def _momenta_by(self, values: Along, by_y: np.ndarray, direct: np.ndarray) -> np.ndarray:
         """Return the total derivatives (N, P, nd, n) of the momenta along N steps.
         The momenta are those that forces and torques produce at P points of a step: the quadrature points and
-        the end. They are differentiated with respect to n variables. The result is the sum of `own`, the
+        the end. They are differentiated with respect to n variables. The result is the sum of `direct`, the
         derivatives at constant forces, and of the derivatives through the forces. The latter follow from
         `by_y` (N, K, ny, n), the derivatives of the arguments y of the forces.
         """
-        n, s, nd = len(own), self.rule.stages, self.f.nd
-        return own + at.m_f @ (at.o_y[:, :s, nd : 2 * nd] @ by_y[:, :s]).reshape(n, 1, s * nd, -1)
+        n, s, nd = len(direct), self.rule.stages, self.f.nd
+        return direct + values.m_f @ (values.o_y[:, :s, nd : 2 * nd] @ by_y[:, :s]).reshape(n, 1, s * nd, -1)
 
-    def slope(self, at: Along) -> np.ndarray:
+    def slope(self, values: Along) -> np.ndarray:
         """Return the Jacobian (N, nw, nw) of the equations of N steps.
         Its columns are the derivatives with respect to the unknown rates and multipliers.
         """
-        return self._equations(at.o_y @ at.y_w, self._momenta_by(at, at.y_w, at.m_w))
+        return self._equations(values.o_y @ values.y_w, self._momenta_by(values, values.y_w, values.m_w))
 
     # -- derivatives ------------------------------------------------------------------------------------
 
@@ -282,11 +282,13 @@ class GroupStageDerivatives:
         f, n, s, nd, nm = self.f, len(steps), self.rule.stages, self.f.nd, self.f.nm
         if not n:
             return Linearization.of(np.zeros((0, f.ndx, self.ns)), np.zeros((0, nm, self.ns)), f.nu)
-        at, *_, w_s, y = self._chained(steps, theta)
-        momenta = self._momenta_by(at, y, at.m_s + at.m_w @ w_s[:, None])[:, s]
+        values, *_, w_s, y = self._chained(steps, theta)
+        momenta = self._momenta_by(values, y, values.m_s + values.m_w @ w_s[:, None])[:, s]
         lam = w_s[:, s * nd : s * (nd + nm)].reshape(n, s, nm, self.ns)
         impulses = steps.h[:, None, None] * np.einsum("j,njls->nls", self.rule.b, lam)
-        return Linearization.of(np.concatenate([at.e_s + at.e_w @ w_s, momenta], axis=1), impulses, f.nu)
+        return Linearization.of(
+            np.concatenate([values.e_s + values.e_w @ w_s, momenta], axis=1), impulses, f.nu
+        )
 
     def _chained(self, steps: Steps, theta: np.ndarray):
         """Return values and derivatives of the equations of solved steps.
@@ -295,11 +297,14 @@ class GroupStageDerivatives:
         at the points with respect to the step's arguments s. The derivatives of w follow from the implicit
         function theorem.
         """
-        at = self.solved(steps, theta)
-        m_w, m_s = self._momenta_by(at, at.y_w, at.m_w), self._momenta_by(at, at.y_s, at.m_s)
-        matrix = self._equations(at.o_y @ at.y_w, m_w)
-        w_s = -solved(matrix, self._equations(at.o_y @ at.y_s, m_s))
-        return at, matrix, m_w, w_s, at.y_s + at.y_w @ w_s[:, None]
+        values = self.solved(steps, theta)
+        m_w, m_s = (
+            self._momenta_by(values, values.y_w, values.m_w),
+            self._momenta_by(values, values.y_s, values.m_s),
+        )
+        matrix = self._equations(values.o_y @ values.y_w, m_w)
+        w_s = -solved(matrix, self._equations(values.o_y @ values.y_s, m_s))
+        return values, matrix, m_w, w_s, values.y_s + values.y_w @ w_s[:, None]
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Return second derivatives of N steps, contracted with covectors.
@@ -311,13 +316,15 @@ class GroupStageDerivatives:
         f, n, s, nd, nb, ns = self.f, len(steps), self.rule.stages, self.f.nd, self.space.nb, self.ns
         if not n:
             return SecondOrder.of(np.zeros((0, ns, ns)), f.ndx, f.nu)
-        at, matrix, m_w, w_s, y = self._chained(steps, theta)
+        values, matrix, m_w, w_s, y = self._chained(steps, theta)
         z_q, z_p, nm, K = Z[:, None, :nd], Z[:, None, nd:], f.nm, self.points
-        direct = z_q @ at.e_w + z_p @ m_w[:, s]
-        by = steps.h[:, None, None] * self.rule.b[:, None] * zeta[:, None]
-        direct[:, 0, s * nd : s * (nd + nm)] += by.reshape(n, s * nm)
+        direct = z_q @ values.e_w + z_p @ m_w[:, s]
+        factors = steps.h[:, None, None] * self.rule.b[:, None] * zeta[:, None]
+        direct[:, 0, s * nd : s * (nd + nm)] += factors.reshape(n, s * nm)
         mu = -solved(np.swapaxes(matrix, 1, 2), np.swapaxes(direct, 1, 2))[..., 0]
-        stages, kept, end, along = np.split(mu, np.cumsum([s * nd, (s - 1) * nm, nd * (nm > 0)]), axis=1)
+        stages, constraint_weights, end, along = np.split(
+            mu, np.cumsum([s * nd, (s - 1) * nm, nd * (nm > 0)]), axis=1
+        )
         stages = stages.reshape(n, s, nd)
         of_m = np.concatenate([-stages, z_p], axis=1)  # weights of the momenta (N, P, nd)
         of_o = np.zeros((n, K, 2 * (nd + nm)))
@@ -325,22 +332,22 @@ class GroupStageDerivatives:
         if nm:
             of_m[:, s] -= end
             of_o[:, s, :nd], of_o[:, s, 2 * nd + nm :] = end, along
-            of_o[:, 1:s, 2 * nd : 2 * nd + nm] = kept.reshape(n, s - 1, nm)
-        of_o[:, :s, nd : 2 * nd] = np.einsum("npa,npaw->nw", of_m, at.m_f).reshape(n, s, nd)
-        H = self._second(*at.points, of_o.reshape(n * K, -1))[0].reshape(n, K, self.ny, self.ny)
+            of_o[:, 1:s, 2 * nd : 2 * nd + nm] = constraint_weights.reshape(n, s - 1, nm)
+        of_o[:, :s, nd : 2 * nd] = np.einsum("npa,npaw->nw", of_m, values.m_f).reshape(n, s, nd)
+        H = self._second(*values.points, of_o.reshape(n * K, -1))[0].reshape(n, K, self.ny, self.ny)
         whole = (np.swapaxes(y, 2, 3) @ H @ y).sum(axis=1)
 
         of_q = np.zeros((n, s + 1, nd))
-        of_q[:, :K] = np.einsum("nko,nkoa->nka", of_o, at.o_y[..., :nd])
+        of_q[:, :K] = np.einsum("nko,nkoa->nka", of_o, values.o_y[..., :nd])
         of_q[:, s] += Z[:, :nd]
-        by_force = (at.o_y[:, :s, nd : 2 * nd] @ y[:, :s])[:, :, self._turns]  # (N, s, nb, 3, ns)
+        by_force = (values.o_y[:, :s, nd : 2 * nd] @ y[:, :s])[:, :, self._turns]  # (N, s, nb, 3, ns)
         by_rate = w_s[:, : s * nd].reshape(n, s, nd, ns)[:, :, self._turns]
         eye = np.broadcast_to(np.eye(ns), (n, ns, ns))
         start = np.stack([eye[:, self._turns], eye[:, nd + self._turns]], axis=2)  # (N, nb, 2, 3, ns)
         rows = [np.swapaxes(e, 1, 2).reshape(n, nb, 3 * s, ns) for e in (by_rate, by_force)]
         curve = np.concatenate([start.reshape(n, nb, 6, ns), *rows], axis=2)
         weights = np.concatenate([self._of_rotations(of_q), self._of_rotations(of_m)], axis=1)
-        bends = self._curvature(*at.curves, weights)[0].reshape(n, nb, 6 + 6 * s, 6 + 6 * s)
+        bends = self._curvature(*values.curves, weights)[0].reshape(n, nb, 6 + 6 * s, 6 + 6 * s)
         whole += (np.swapaxes(curve, 2, 3) @ bends @ curve).sum(axis=1)
         return SecondOrder.of((whole + np.swapaxes(whole, 1, 2)) / 2, f.ndx, f.nu)
 
@@ -360,8 +367,8 @@ class StageEquations(BranchEquations):
         columns = self.start, self.weights, self.size, self.turns
         turns = np.where(f.turning, abs(dt), 0.0)
         values = np.where(np.isfinite(v0), v0, 0.0), np.sqrt(f.mass_scale), size, turns
-        for found, each in zip(columns, values, strict=True):
-            V, _, v = of.split(found[None])
+        for column, each in zip(columns, values, strict=True):
+            V, _, v = of.split(column[None])
             V[:], v[:] = each, each
 
     def _at(self, w: np.ndarray, share: float) -> tuple[Along, np.ndarray]:
@@ -377,24 +384,24 @@ class StageEquations(BranchEquations):
         return self.of.at(steps, self.f.theta, w * size), size[0]
 
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
-        at, by = self._at(w, share)
-        return Linearized(at.left[0], self.of.slope(at)[0] * by)
+        values, factors = self._at(w, share)
+        return Linearized(values.left[0], self.of.slope(values)[0] * factors)
 
     def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the next state and the multipliers of a step.
         They are computed from the unknowns w of the step.
         """
-        at, _ = self._at(w, 1.0)
-        return np.concatenate([at.q[0], at.p[0]]), at.impulse[0]
+        values, _ = self._at(w, 1.0)
+        return np.concatenate([values.q[0], values.p[0]]), values.impulse[0]
 
-    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        if not np.isnan(found.error):
+    def failure(self, root: BranchRoot, k: int, where: str) -> StepError | None:
+        if not np.isnan(root.error):
             return None
         return StepError(
             f"{where}. The equations are not finite where the solver stopped: a potential or force is not a "
             "number there, or a body turns too far in the step; use a smaller dt",
             k,
-            float(found.error),
+            float(root.error),
             "not finite",
         )
 
@@ -404,8 +411,8 @@ def _by_columns(function: ca.Function) -> ca.Function:
     It computes the same as the given function; each vector has the entries of a matrix column by column.
     """
     args = [ca.SX.sym("a", function.numel_in(i)) for i in range(function.n_in())]
-    given = [ca.reshape(a, *function.size_in(i)) for i, a in enumerate(args)]
-    return ca.Function(function.name(), args, [ca.vec(o) for o in function.call(given)])
+    matrices = [ca.reshape(a, *function.size_in(i)) for i, a in enumerate(args)]
+    return ca.Function(function.name(), args, [ca.vec(o) for o in function.call(matrices)])
 
 
 def _sizes(f: GroupVI, X: np.ndarray) -> np.ndarray:

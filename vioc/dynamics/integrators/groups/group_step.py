@@ -247,10 +247,10 @@ class GroupStep:
         iteration = root(nd + 1, iterate, nd, CONVERGED)
         args = Context(*map(_mx, self._context()))
 
-        def near(guess: ca.MX, args: Context) -> Root:
+        def nearby_root(guess: ca.MX, args: Context) -> Root:
             start, numbers, suspect = factorize(args.x, guess, *args[1:])
-            found = iteration(ca.vertcat(start, memory_at_first(suspect)), *args, numbers)
-            _, w, impulse, multipliers, error = found
+            solution = iteration(ca.vertcat(start, memory_at_first(suspect)), *args, numbers)
+            _, w, impulse, multipliers, error = solution
             x_next = self.finish(args.x, w, impulse, multipliers, args.theta)
             error = ca.if_else(ca.sumsqr(x_next) < ca.inf, error, ca.inf)  # NaN from half a turn on
             return Root(w, x_next, multipliers, error + suspect)
@@ -261,12 +261,12 @@ class GroupStep:
 
         def solve(args: Context, w: ca.MX, last: ca.MX, share: ca.MX) -> Root:
             length = share * args.dt
-            found = near(length * w, args._replace(dt=length))
-            away = far(ca.fabs(found.w - last), f.turning)
-            return found._replace(w=found.w / length, error=found.error + away)
+            solution = nearby_root(length * w, args._replace(dt=length))
+            away = far(ca.fabs(solution.w - last), f.turning)
+            return solution._replace(w=solution.w / length, error=solution.error + away)
 
         guess, away = self._guess(*args)
-        _, x_next, multipliers, error = near(guess, args)
+        _, x_next, multipliers, error = nearby_root(guess, args)
         whole = ca.Function("whole", list(args), [x_next, multipliers, error + away])
         return with_continuation(whole, begin, solve, list(f.turning), f.tolerance)
 
@@ -302,8 +302,8 @@ class GroupStep:
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """Solve a step by continuation in its length, and return next state and multipliers."""
         equations = IncrementEquations(self, f, x, u, t, dt)
-        found = solve_step(equations, k, t, f.tolerance, None if f.nm else left_by(f, x, u, t, dt))
-        return equations.end(found)
+        solution = solve_step(equations, k, t, f.tolerance, None if f.nm else left_by(f, x, u, t, dt))
+        return equations.end(solution)
 
 
 class IncrementEquations(BranchEquations):
@@ -339,26 +339,26 @@ class IncrementEquations(BranchEquations):
         residual[nd:] = (residual[nd:] - (1 - share) * self.off) / length
         return Linearized(residual, matrix)
 
-    def end(self, found: BranchRoot) -> tuple[np.ndarray, np.ndarray]:
+    def end(self, solution: BranchRoot) -> tuple[np.ndarray, np.ndarray]:
         """Return the next state and the multipliers of a step.
-        They are computed from `found`, the root of the step's equations.
+        They are computed from `solution`, the root of the step's equations.
         """
-        f, (_, *rest) = self.f, self._args(found.w, 1.0)
-        w = self.dt * found.w
+        f, (_, *rest) = self.f, self._args(solution.w, 1.0)
+        w = self.dt * solution.w
         impulse = self.of.impulse(self.x, w, *rest[1:])
-        after = self.of.finish(self.x, w, impulse, found.multipliers, f.theta)
-        return np.ravel(after), found.multipliers
+        x_next = self.of.finish(self.x, w, impulse, solution.multipliers, f.theta)
+        return np.ravel(x_next), solution.multipliers
 
-    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        if not np.isnan(found.error):
-            J = np.zeros((0, self.f.nd)) if found.share == 0 else self(found.w, found.share).matrix
+    def failure(self, solution: BranchRoot, k: int, where: str) -> StepError | None:
+        if not np.isnan(solution.error):
+            J = np.zeros((0, self.f.nd)) if solution.share == 0 else self(solution.w, solution.share).matrix
             J, names = J[self.f.nd :, : self.f.nd], self.f.multiplier_names
-            return singular_ahead(J, names, found, self.dt, k, where, PASSING)
+            return singular_ahead(J, names, solution, self.dt, k, where, PASSING)
         return StepError(
             f"{where}. The equations are not finite where the solver stopped: a potential or force is not a "
             "number there, or a body turns by half a turn in the step; use a smaller dt",
             k,
-            float(found.error),
+            float(solution.error),
             "not finite",
         )
 

@@ -104,8 +104,8 @@ class GroupVI(GroupQuantities):
         if stages not in range(1, MOST + 1):
             raise ModelError(f"stages: expected 1 to {MOST}, got {stages!r}")
         if points not in POINTS or (points == "lobatto" and stages == 1):
-            known = ", ".join(POINTS)
-            raise ModelError(f"points: expected one of {known} (lobatto of 2 stages or more), got {points!r}")
+            names = ", ".join(POINTS)
+            raise ModelError(f"points: expected one of {names} (lobatto of 2 stages or more), got {points!r}")
         self.stages, self.points = int(stages), points
         self.system, self.rotations = system, charts(system)
         self._check_system()
@@ -114,8 +114,8 @@ class GroupVI(GroupQuantities):
         self.tolerance = (
             (1e-10 if stages == 1 else 1e-12) if tolerance is None else as_positive(tolerance, "tolerance")
         )
-        turned = [v for chart in self.rotations for v in chart.variables]
-        self.others = tuple(v for v in system.dynamic if v not in turned)
+        rotation_variables = [v for chart in self.rotations for v in chart.variables]
+        self.others = tuple(v for v in system.dynamic if v not in rotation_variables)
         self.bases = tuple(_base(chart) for chart in self.rotations)
         quaternions = tuple(f"{b}q{a}" for b in self.bases for a in "wxyz")
         self.rates = (*self.others, *(f"{b}w{a}" for b in self.bases for a in BODY))
@@ -148,12 +148,12 @@ class GroupVI(GroupQuantities):
                 "MidpointVI"
             )
         check_holonomic(system, name)
-        for found, what, instead in (
+        for offenders, what, instead in (
             (system.inequality_names, "contacts, limits of joints or dry friction", "ContactVI or MaximalVI"),
             (system.kinematic, "kinematic variables", "MidpointVI"),
         ):
-            if found:
-                raise ModelError(f"{system.name}: {name} has no {what}, got {found[0]}; use {instead}")
+            if offenders:
+                raise ModelError(f"{system.name}: {name} has no {what}, got {offenders[0]}; use {instead}")
         if system.constraint_names and self.stages > 1 and self.points == "gauss":
             raise ModelError(
                 f"{system.name}: points within a step do not keep {system.constraint_names[0]} at its ends; "
@@ -162,9 +162,9 @@ class GroupVI(GroupQuantities):
         inner = {v for chart in self.rotations for v in chart.variables}
         between = {system.nodes[n].frame.name for c in self.rotations for n in c.nodes[:2]} - {None}
         for one in system.components:
-            own = isinstance(one, (UserConstraint, UserForce, UserPotential))
+            by_user = isinstance(one, (UserConstraint, UserForce, UserPotential))
             touched = (set(one.variable_names()) & inner) | (set(one.frame_names()) & between)
-            if own or touched:
+            if by_user or touched:
                 which = ", ".join(sorted(touched)) or "variables that it does not name"
                 raise ModelError(
                     f"{system.name}: {one.label()} refers to {which} inside a free rotation, which has no "
@@ -296,13 +296,13 @@ class GroupVI(GroupQuantities):
             body = {n: float(v.pop(n)) for n in self.rates[self.nr :] if n in v}
         angles = as_configuration(self.system, q, "configuration", named)
         speeds = as_configuration(self.system, v, "velocity")
-        at = self.system.variable_index
-        state = [angles[at(n)] for n in self.others]
-        rates = [speeds[at(n)] for n in self.others]
+        index = self.system.variable_index
+        state = [angles[index(n)] for n in self.others]
+        rates = [speeds[index(n)] for n in self.others]
         for chart, base in zip(self.rotations, self.bases, strict=True):
-            where = [at(n) for n in chart.variables]
-            state += list(rot.from_matrix(chart.rotation(angles[where])[None])[0])
-            turning = chart.rates(angles[where]) @ speeds[where]
+            indices = [index(n) for n in chart.variables]
+            state += list(rot.from_matrix(chart.rotation(angles[indices])[None])[0])
+            turning = chart.rates(angles[indices]) @ speeds[indices]
             rates += [w + body.get(f"{base}w{a}", 0.0) for w, a in zip(turning, BODY, strict=True)]
         self._check_closed(np.array(state), np.array(rates))
         p = self.group.terms(state, rates, np.zeros(self.nu), 0, self.theta)[0]
@@ -334,11 +334,11 @@ class GroupVI(GroupQuantities):
             impulse_behind=0.5 if self.stages == 1 else 0.0,
         )
 
-    def _moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
-        there = x.copy()
-        there[: len(by)] += by
-        self._check_closed(there[: self.nq], np.zeros(self.nd))
-        return there
+    def _moved(self, x: np.ndarray, displacement: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        result = x.copy()
+        result[: len(displacement)] += displacement
+        self._check_closed(result[: self.nq], np.zeros(self.nd))
+        return result
 
 
 def _base(chart: Chart) -> str:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import casadi as ca
 import numpy as np
 
-from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import load_library
 from vioc.compile.programs import CHUNK, Program
 from vioc.dynamics.algebra.tree_recursions import Link, gather_links
@@ -88,7 +87,7 @@ def available(f: LinearTimeVI) -> bool:
     It can if there is a C compiler, the mechanism is a tree without constraints, and no force on one variable
     depends on the velocity of another variable.
     """
-    return f.nm == 0 and not f.graphs.coupled and find_compiler() is not None
+    return f.nm == 0 and not f.graphs.coupled and f.backend.compiles(_library)
 
 
 class LinearTimeCore:
@@ -222,7 +221,7 @@ class LinearTimeCore:
         -------
         states (n, nx), inputs (n, nu), errors (n + 1 or N,), evaluations (n + 1 or N,) with n <= N.
         """
-        f, n, apart = self.f, len(U), x.ndim == 2
+        f, n, batched = self.f, len(U), x.ndim == 2
         x, U = (np.ascontiguousarray(a, float) for a in (x, U))
         feedback = [None if a is None else np.ascontiguousarray(a, float) for a in (reference, gains)]
         wrap = np.where([n in f.wrap for n in f.state_names], 2 * np.pi, 0.0)
@@ -232,22 +231,22 @@ class LinearTimeCore:
         model, options = ctypes.byref(self._model), ctypes.byref(self._options(residual))
 
         def go(first: int, count: int) -> int:
-            start = x[first:] if apart else states[first - 1] if first else x
-            done = _library().vioc_lt_rollout(
-                *(model, options, count, apart, start.ctypes.data),
+            start = x[first:] if batched else states[first - 1] if first else x
+            solved = _library().vioc_lt_rollout(
+                *(model, options, count, batched, start.ctypes.data),
                 *(None if a is None else a[first:].ctypes.data for a in (U, *feedback)),
                 wrap.ctypes.data,
                 *(a[first:].ctypes.data for a in times),
                 f.tolerance,
                 *(a[first:].ctypes.data for a in (states, applied, errors, evaluations)),
             )
-            if done < 0:
+            if solved < 0:
                 raise MemoryError("no memory for the workspace of a rollout")
-            return done
+            return solved
 
-        done = in_pieces(go, n, PIECE)
-        seen = min(done + 1, n)
-        return states[:done], applied[:done], errors[:seen], evaluations[:seen]
+        converged = in_pieces(go, n, PIECE)
+        tested = min(converged + 1, n)
+        return states[:converged], applied[:converged], errors[:tested], evaluations[:tested]
 
     def history(self, x: np.ndarray, u: np.ndarray, t: float, dt: float, limit: int) -> np.ndarray:
         """Return the 2-norms of the residual at the iterates of a step from state x.
@@ -311,11 +310,11 @@ class LinearTimeProgram(Program):
         t, h = (np.broadcast_to(np.ravel(a), (count,)) for a in (t, h))
         U, *feedback = (np.broadcast_to(a, (count, a.shape[-1])) for a in inputs)
         states, applied, errors, _ = self.core(theta).rollout(x, U, t, h, *feedback)
-        done = len(states)
-        outputs = [states, np.empty((done, 0)), errors[:done, None]]
+        solved = len(states)
+        outputs = [states, np.empty((solved, 0)), errors[:solved, None]]
         if self._feedback:
             outputs.append(applied)
-        return outputs, done, float(errors[done]) if done < count else 0.0
+        return outputs, solved, float(errors[solved]) if solved < count else 0.0
 
 
 def _plain(force: Any) -> bool:

@@ -82,13 +82,13 @@ class Bodies:
         The twists are X_i = log D_i, D_i = X_start^-1 D_parent X_end ([L] (19)).
         """
         D: list[Place] = []
-        found: list[Twist | None] = []
+        twists: list[Twist | None] = []
         for parent, heavy, *places in zip(self.parents, self.heavy, start, end, strict=True):
             above = D[parent] if parent >= 0 else STILL
             d, x = _displaced(above, *places) if heavy else (_moved(above, *places), None)
             D.append(d)
-            found.append(x)
-        return found
+            twists.append(x)
+        return twists
 
     def impulses(self, X: Sequence[Twist | None], h: Any) -> tuple[list[Wrench], list[Wrench]]:
         """Return the momenta of all links at the start and at the end of a step of length h.
@@ -165,10 +165,10 @@ class Bodies:
         M = self.derivatives(self.displacements(start, end), h)
         columns: list[list[Any]] = [[0.0] * self.nq for _ in range(self.nq)]
         for j, link in enumerate(self.links):
-            own: Twist = link.Sv, link.Sw
-            eta: dict[int, Twist] = {j: own}
+            screw: Twist = link.Sv, link.Sw
+            eta: dict[int, Twist] = {j: screw}
             wrenches: list[Wrench] = [NOTHING] * len(self.links)
-            wrenches[j] = _momentum_change(M[j], own)
+            wrenches[j] = _momentum_change(M[j], screw)
             for i in range(j + 1, len(self.links)):
                 if self.parents[i] in eta:
                     eta[i] = twist_to_child(end[i], eta[self.parents[i]])
@@ -190,9 +190,9 @@ def _moved(above: Place, start: Place, end: Place) -> Place:
     The displacement is D = X_start^-1 D_parent X_end ([L] (19)).
     """
     (R, p), (R0, p0), (R1, p1) = above, start, end
-    back = vec.transpose(R0)
-    moved = vec.sub(vec.add(vec.apply(R, p1), p), p0)
-    return vec.matmul(back, vec.matmul(R, R1)), vec.apply(back, moved)
+    transposed = vec.transpose(R0)
+    shift = vec.sub(vec.add(vec.apply(R, p1), p), p0)
+    return vec.matmul(transposed, vec.matmul(R, R1)), vec.apply(transposed, shift)
 
 
 @vec.inlined

@@ -67,10 +67,10 @@ class StepGraphs:
         Its arguments are (q, parameters).
         """
         lag, g = self.f.lagrangian, self.f.lagrangian.graph
-        still = ca.SX.zeros(self.f.nq)
+        zero_velocity = ca.SX.zeros(self.f.nq)
         all_args = lag.function("L_q", [lag.L_q])
         zeros = ca.SX.zeros(g.u_vector.numel())
-        force = all_args(g.q_vector, still, zeros, 0.0, g.parameters)
+        force = all_args(g.q_vector, zero_velocity, zeros, 0.0, g.parameters)
         return ca.Function("weight", [g.q_vector, g.parameters], [part(force, 0, self.f.nd)])
 
     @cached_property
@@ -179,13 +179,13 @@ class StepGraphs:
             return Saddle(K, J1, J0)
 
         start = factored(ca.vertcat(seed, rho))
-        once = solver in ("chord", "riqn")
-        numbers = vec.column([*start.entries(), self._suspect(start, J0, dt)] if once else [])
+        reuses = solver in ("chord", "riqn")
+        numbers = vec.column([*start.entries(), self._suspect(start, J0, dt)] if reuses else [])
         prepare = ca.Function("prepare", [seed, *context], [seed / size, numbers])
 
         y, memory, w = ca.SX.sym("y", nd), ca.SX.sym("memory"), ca.SX.sym("w", numbers.numel())
         q1 = ca.vertcat(y * size, rho)
-        saddle = start.with_entries(ca.vertsplit(w)[:-1]) if once else factored(q1)
+        saddle = start.with_entries(ca.vertsplit(w)[:-1]) if reuses else factored(q1)
         step = self.parts(q0, q1, p, forces, t, dt, theta)
         h = f.constraint(q1, theta)[0]
         correction, minus = map(vec.column, saddle.solve(ca.vertsplit(step.balance), ca.vertsplit(-h)))
@@ -193,11 +193,11 @@ class StepGraphs:
         g = -correction / size
         # The residual of the balance is K times the correction, and D22 L_d is K up to O(dt). Therefore q
         # and p below belong to the corrected iterate, and symmetries conserve their momenta to rounding.
-        rest = step.balance - ca.mtimes(_matrix(J0, nd).T, multipliers)
+        impulse = step.balance - ca.mtimes(_matrix(J0, nd).T, multipliers)
         q_next = part(q1, 0, nd) + correction
-        x_next = ca.vertcat(q_next, rho, step.momentum + rest, (rho - part(q0, nd)) / dt)
+        x_next = ca.vertcat(q_next, rho, step.momentum + impulse, (rho - part(q0, nd)) / dt)
         changes, error = contracting(g, memory, f.tolerance, contraction(solver))
-        error += w[-1] if once else self._suspect(saddle, J0, dt)
+        error += w[-1] if reuses else self._suspect(saddle, J0, dt)
         z = ca.vertcat(y, memory)
         outputs = [changes, x_next, ca.densify(multipliers), error]
         problem = ca.Function("problem", [z, *context, w], outputs, {"cse": nd <= SHORT})
@@ -227,8 +227,10 @@ class StepGraphs:
         if name == "predicted":
             return predicted(f)
         x, _, _, dt, _ = args = motion(f).sx_in()
-        moved, end = dt * motion(f)(*args)[0], part(x, 0, f.nd)
-        return ca.Function("guess", args, [end + moved if name == "IG2" else end, far(moved, f.turning)])
+        displacement, end = dt * motion(f)(*args)[0], part(x, 0, f.nd)
+        return ca.Function(
+            "guess", args, [end + displacement if name == "IG2" else end, far(displacement, f.turning)]
+        )
 
     def _suspect(self, saddle: Saddle, J0: list[list[Any]], dt: Any) -> Any:
         """Return 0 if all pivots of a step's Newton matrix have the expected signs.

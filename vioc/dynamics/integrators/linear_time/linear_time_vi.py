@@ -105,9 +105,9 @@ class LinearTimeVI(MechanicalMap):
         tolerance: float = 1e-11,
         backend: str = "virtual",
     ):
-        for name, value, known in (("solver", solver, SOLVERS), ("guess", guess, GUESSES)):
-            if value not in known:
-                raise ModelError(f"{name}: unknown {value!r}; {near_misses(str(value), known)}")
+        for name, value, choices in (("solver", solver, SOLVERS), ("guess", guess, GUESSES)):
+            if value not in choices:
+                raise ModelError(f"{name}: unknown {value!r}; {near_misses(str(value), choices)}")
         self.solver, self.guess = solver, guess
         super().__init__(system, dt, wrap, tolerance, backend)
         self.backend = self.backend.knowing(tolerance=self.tolerance)  # the kernel depends on it
@@ -130,7 +130,7 @@ class LinearTimeVI(MechanicalMap):
     @shared
     def _compiled(self) -> bool:
         """Flag, True if compiled C code computes the steps."""
-        return self.backend.name != "virtual" and available(self)
+        return available(self)
 
     @shared
     def _programs(self) -> KernelPrograms:

@@ -133,19 +133,19 @@ class Assembly:
         """Call one function for every body, with the arguments of that body, and return the results."""
         return [self.on.call(function(i), [*own, *more]) for i, own in enumerate(zip(*args, strict=True))]
 
-    def off(self, at: BodyBalance, arrival: bool) -> list[Any]:
+    def off(self, balance: BodyBalance, arrival: bool) -> list[Any]:
         """Return the constraint values that belong to a momentum balance.
         The balance at the start of a step determines the constraint values at the end of the step. The
         balance at the end (`arrival` is True) determines the constraint rates there, which are multiplied by
         the step length. The result has one vector for each joint or loop constraint. Only the values of loop
         constraints are converted, to dimensionless displacements.
         """
-        found = []
-        for group, g, H in zip(self.graph.groups, at.values, at.H, strict=True):
+        values = []
+        for group, g, H in zip(self.graph.groups, balance.values, balance.H, strict=True):
             function = group.rows.swept_off if arrival else group.rows.landed_off
             length = self.on.constant(np.array([self.graph.natural.length]))
-            found.append(g if group.joint else self.on.call(function, [g, *H, length, self.dt])[0])
-        return found
+            values.append(g if group.joint else self.on.call(function, [g, *H, length, self.dt])[0])
+        return values
 
     def twists(self, column: Any) -> list[Any]:
         """Split the velocities of all bodies into one vector for each body.
@@ -169,34 +169,34 @@ class Assembly:
         on, graph, theta, Z = self.on, self.graph, self.theta, self.on.stack(poses)
         G = [on.call(g.rows.held, [*(poses[i] for i in g.bodies), theta]) for g in graph.groups]
         data = self._data()
-        at = [[poses[i] for i in t.bodies] for t in graph.touches]
-        touches = list(zip(graph.touches, at, data, strict=True))
+        body_poses = [[poses[i] for i in t.bodies] for t in graph.touches]
+        touches = list(zip(graph.touches, body_poses, data, strict=True))
         J = [on.call(t.geometry.held, [*own, d]) for t, own, d in touches]
         if not arrival:
             return Held(Z, poses, G, J, data, [], [])
-        still = on.constant([0.0] * TWIST)
-        D = [on.call(graph.inertia(i), [still, theta])[1] for i in range(graph.n)]
+        zero_twist = on.constant([0.0] * TWIST)
+        D = [on.call(graph.inertia(i), [zero_twist, theta])[1] for i in range(graph.n)]
         levels = [on.call(t.geometry.level, [*own, self.dt, d]) for t, own, d in touches]
         return Held(Z, poses, G, J, data, D, levels)
 
     def _data(self) -> list[Any]:
         """Return the numerical data, such as points and radii, of all contacts."""
-        known: dict[int, Any] = {}
-        found = []
+        evaluated: dict[int, Any] = {}
+        data = []
         for touch in self.graph.touches:
             numbers = self.graph.numbers(touch)
             if isinstance(numbers, ca.DM):
-                own = self.on.constant(numbers)
+                values = self.on.constant(numbers)
             else:
-                if id(numbers) not in known:
-                    known[id(numbers)] = self.on.call(numbers, [self.theta])[0]
-                own = known[id(numbers)]
+                if id(numbers) not in evaluated:
+                    evaluated[id(numbers)] = self.on.call(numbers, [self.theta])[0]
+                values = evaluated[id(numbers)]
             if touch.place is not None:
-                own = self.on.stack([self._places[touch.place], own])
+                values = self.on.stack([self._places[touch.place], values])
             if not touch.cone.gap:  # half of the impulse of a step at each of its ends
-                own = self.on.call(touch.geometry.loaded, [own, self.dt])[0]
-            found.append(own)
-        return found
+                values = self.on.call(touch.geometry.loaded, [values, self.dt])[0]
+            data.append(values)
+        return data
 
     # -- momenta ----------------------------------------------------------------------------------------
 
@@ -222,8 +222,8 @@ class Assembly:
         """Return the momenta (6 n,) of all bodies at the end of a step.
         Constraint impulses are not included. V are the velocities during the step, Z the poses at its end.
         """
-        own = self._each(self.graph.landing, self.twists(V), more=[self.dt, self.theta])
-        return self.kicked(self.on.stack([p[0] for p in own]), Z, V)
+        landings = self._each(self.graph.landing, self.twists(V), more=[self.dt, self.theta])
+        return self.kicked(self.on.stack([p[0] for p in landings]), Z, V)
 
     def moved(self, z: Sequence[Any], V: Any) -> list[Any]:
         """Return the position and quaternion (7,) of each body after a step at velocities V."""
@@ -232,149 +232,154 @@ class Assembly:
 
     # -- the two ends of a step -------------------------------------------------------------------------
 
-    def leave(self, V: Any, base: Any, held: Held) -> BodyBalance:
+    def leave(self, V: Any, base: Any, constants: Held) -> BodyBalance:
         """Return the momentum balance at the start of a step.
         It is evaluated at the velocities V of the bodies during the step. The result also has the constraint
         values at the end of the step. `base` are the initial momenta plus half of the impulses of those
-        forces that do not depend on velocities. `held` has the quantities that depend only on the initial
-        poses, such as constraint Jacobians.
+        forces that do not depend on velocities. `constants` has the quantities that depend only on the
+        initial poses, such as constraint Jacobians.
         """
         on, graph = self.on, self.graph
-        own, more = self.twists(V), [self.dt, self.theta]
-        gone = self._each(graph.departure, own, held.poses, self.twists(base), more=more)
-        rest, slopes = [g[0] for g in gone], []
+        twists, more = self.twists(V), [self.dt, self.theta]
+        departures = self._each(graph.departure, twists, constants.poses, self.twists(base), more=more)
+        rest, slopes = [g[0] for g in departures], []
         if graph.coupled:
-            given = [held.Z, V, *self._environment]
-            total = on.sum([(on.stack(rest), PLUS), (on.call(graph.moving, given)[0], PLUS)])
-            rest, slopes = self.twists(total), on.call(graph.slopes, given)
+            args = [constants.Z, V, *self._environment]
+            total = on.sum([(on.stack(rest), PLUS), (on.call(graph.moving, args)[0], PLUS)])
+            rest, slopes = self.twists(total), on.call(graph.slopes, args)
 
         def ends(bodies: tuple[int, ...]) -> list[Any]:
-            return [*(gone[i][2] for i in bodies), *(gone[i][3] for i in bodies), self.dt]
+            return [*(departures[i][2] for i in bodies), *(departures[i][3] for i in bodies), self.dt]
 
         landed = [on.call(g.rows.landed, [*ends(g.bodies), self.theta]) for g in graph.groups]
-        pairs = zip(graph.touches, held.data, strict=True)
+        pairs = zip(graph.touches, constants.data, strict=True)
         fallen = [on.call(t.geometry.landed, [*ends(t.bodies), d]) for t, d in pairs]
         values, H = [v[0] for v in landed], [v[1:] for v in landed]
-        D, after = [g[1] for g in gone], [g[2] for g in gone]
+        D, poses = [g[1] for g in departures], [g[2] for g in departures]
         return BodyBalance(
-            own, rest, D, values, H, slopes, [a[0] for a in fallen], [a[1:] for a in fallen], after
+            twists, rest, D, values, H, slopes, [a[0] for a in fallen], [a[1:] for a in fallen], poses
         )
 
-    def arrive(self, V: Any, base: Any, held: Held) -> BodyBalance:
+    def arrive(self, V: Any, base: Any, constants: Held) -> BodyBalance:
         """Return the momentum balance at the end of a step.
         It is evaluated at the velocities V of the bodies at the end of the step. The result also has the
         rates of the constraints. `base` are the final momenta before the constraint and contact impulses act.
-        `held` has the quantities that depend only on the final poses, such as constraint Jacobians.
+        `constants` has the quantities that depend only on the final poses, such as constraint Jacobians.
         """
         on, graph = self.on, self.graph
-        own = self.twists(V)
-        rest = [r[0] for r in self._each(graph.stopped, own, self.twists(base), more=[self.theta])]
-        pairs = zip(graph.groups, held.G, strict=True)
-        swept = [on.call(g.rows.swept, [*G, *(own[i] for i in g.bodies), self.dt]) for g, G in pairs]
+        twists = self.twists(V)
+        rest = [r[0] for r in self._each(graph.stopped, twists, self.twists(base), more=[self.theta])]
+        pairs = zip(graph.groups, constants.G, strict=True)
+        rates = [on.call(g.rows.swept, [*G, *(twists[i] for i in g.bodies), self.dt]) for g, G in pairs]
         closing = [
-            on.call(t.geometry.closing, [*level, *(own[i] for i in t.bodies)])[0]
-            for t, level in zip(graph.touches, held.levels, strict=True)
+            on.call(t.geometry.closing, [*level, *(twists[i] for i in t.bodies)])[0]
+            for t, level in zip(graph.touches, constants.levels, strict=True)
         ]
-        values, H, K = [v[0] for v in swept], [v[1:] for v in swept], [level[1:] for level in held.levels]
-        return BodyBalance(own, rest, held.D, values, H, [], closing, K, [])
+        values, H, K = (
+            [v[0] for v in rates],
+            [v[1:] for v in rates],
+            [level[1:] for level in constants.levels],
+        )
+        return BodyBalance(twists, rest, constants.D, values, H, [], closing, K, [])
 
-    def at(self, V: Any, base: Any, held: Held) -> BodyBalance:
+    def at(self, V: Any, base: Any, constants: Held) -> BodyBalance:
         """Return the momentum balance at the start or the end of a step.
         It is evaluated at the velocities V of the bodies. `base` are the momenta before the constraint and
-        contact impulses act. `held` has the quantities that depend only on the poses, such as constraint
+        contact impulses act. `constants` has the quantities that depend only on the poses, such as constraint
         Jacobians; it determines whether the balance at the start or the one at the end is returned.
         """
-        return self.arrive(V, base, held) if held.D else self.leave(V, base, held)
+        return self.arrive(V, base, constants) if constants.D else self.leave(V, base, constants)
 
     # -- contacts -----------------------------------------------------------------------------------------
 
-    def speeds(self, at: BodyBalance, held: Held) -> list[list[Any]]:
+    def speeds(self, balance: BodyBalance, constants: Held) -> list[list[Any]]:
         """Return the Jacobians and velocities of each contact.
-        For each contact, the list has the Jacobians of gap and slip from `held`, and, from the momentum
-        balance `at`, the gap velocity and the velocities of the bodies in contact.
+        For each contact, the list has the Jacobians of gap and slip from `constants`, and, from the momentum
+        `balance`, the gap velocity and the velocities of the bodies in contact.
         """
         return [
-            [*J, a, *(at.V[i] for i in t.bodies)]
-            for t, J, a in zip(self.graph.touches, held.J, at.gaps, strict=True)
+            [*J, a, *(balance.V[i] for i in t.bodies)]
+            for t, J, a in zip(self.graph.touches, constants.J, balance.gaps, strict=True)
         ]
 
-    def begun(self, at: BodyBalance, held: Held, speed: Any, goal: Any) -> Any:
+    def begun(self, balance: BodyBalance, constants: Held, speed: Any, goal: Any) -> Any:
         """Return initial contact variables for the interior-point method.
         The values are inside the cones of the contact laws.
         """
-        touches = zip(self.graph.touches, self.speeds(at, held), held.data, strict=True)
+        touches = zip(self.graph.touches, self.speeds(balance, constants), constants.data, strict=True)
         return self.on.stack([self.on.call(t.geometry.begun, [*s, speed, goal, d])[0] for t, s, d in touches])
 
     def pushed(
-        self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any
+        self, balance: BodyBalance, constants: Held, y: Sequence[Any], goal: Any
     ) -> tuple[list[list[Any]], list[Any]]:
         """Return contact impulses on the bodies, and the residuals of the contact laws.
-        They are evaluated at the velocities of the momentum balance `at` and the contact variables y, with
-        the contact Jacobians in `held`. The results also include the complementarity products and the
+        They are evaluated at the velocities of the momentum `balance` and the contact variables y, with
+        the contact Jacobians in `constants`. The results also include the complementarity products and the
         multipliers of the contacts.
         """
-        touches = zip(self.graph.touches, self.speeds(at, held), y, held.data, strict=True)
-        found = [self.on.call(t.geometry.pushed, [*s, own, goal, d]) for t, s, own, d in touches]
-        pushes = [f[:-3] for f in found]
-        return pushes, [self.on.stack([f[i - 3] for f in found]) for i in range(3)]
+        touches = zip(self.graph.touches, self.speeds(balance, constants), y, constants.data, strict=True)
+        results = [self.on.call(t.geometry.pushed, [*s, own, goal, d]) for t, s, own, d in touches]
+        pushes = [f[:-3] for f in results]
+        return pushes, [self.on.stack([f[i - 3] for f in results]) for i in range(3)]
 
     def lawful(
-        self, at: BodyBalance, held: Held, p: Sequence[Any], kappa: Any
+        self, balance: BodyBalance, constants: Held, p: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
         """Return contact impulses on the bodies, and the residuals of the contact laws.
         They are expressions of the contact multipliers p and the barrier parameter kappa, at the velocities
-        of the momentum balance `at` and with the contact Jacobians in `held`.
+        of the momentum `balance` and with the contact Jacobians in `constants`.
         """
-        touches = zip(self.graph.touches, held.J, at.gaps, p, held.data, strict=True)
-        found = [
-            t.geometry.lawful(J, a, [at.V[i] for i in t.bodies], own, kappa, d) for t, J, a, own, d in touches
+        touches = zip(self.graph.touches, constants.J, balance.gaps, p, constants.data, strict=True)
+        results = [
+            t.geometry.lawful(J, a, [balance.V[i] for i in t.bodies], own, kappa, d)
+            for t, J, a, own, d in touches
         ]
-        return [f[0] for f in found], [f[1] for f in found]
+        return [f[0] for f in results], [f[1] for f in results]
 
-    def worked(self, at: BodyBalance, base: Any) -> Any:
+    def worked(self, balance: BodyBalance, base: Any) -> Any:
         """Return the kinetic energy that impulses add, and twice the kinetic energy.
         The impulses are those of constraints and contacts on the bodies at the start of a step. The second
         result is twice the total kinetic energy of the bodies.
         """
-        each = zip(at.V, self.twists(base), at.rest, strict=True)
+        each = zip(balance.V, self.twists(base), balance.rest, strict=True)
         return self.on.sum([(self.on.call(self.graph.work, [*own])[0], PLUS) for own in each])
 
     def relaxed(
-        self, at: BodyBalance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
+        self, balance: BodyBalance, constants: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:
         """Return contact impulses on the bodies, and the residuals of smooth contact laws.
         They are expressions of the contact variables y (module `laws`) and the barrier parameter kappa, at
-        the velocities of the momentum balance `at` and with the contact Jacobians in `held`. For each
+        the velocities of the momentum `balance` and with the contact Jacobians in `constants`. For each
         contact, `gaps` has a pair: the gap velocity times a scale factor, and this factor.
         """
-        touches = zip(self.graph.touches, held.J, gaps, y, held.data, strict=True)
-        found = [
-            t.geometry.relaxed(J, a, [at.V[i] for i in t.bodies], own, kappa, d, share)
+        touches = zip(self.graph.touches, constants.J, gaps, y, constants.data, strict=True)
+        results = [
+            t.geometry.relaxed(J, a, [balance.V[i] for i in t.bodies], own, kappa, d, share)
             for t, J, (a, share), own, d in touches
         ]
-        return [f[0] for f in found], [f[1] for f in found]
+        return [f[0] for f in results], [f[1] for f in results]
 
-    def impulses(self, at: BodyBalance, held: Held, kappa: Any) -> Any:
+    def impulses(self, balance: BodyBalance, constants: Held, kappa: Any) -> Any:
         """Return the contact multipliers that satisfy the contact laws.
-        The contact laws are evaluated at the velocities of the momentum balance `at`, with the contact
-        Jacobians in `held` and the barrier parameter kappa.
+        The contact laws are evaluated at the velocities of the momentum `balance`, with the contact
+        Jacobians in `constants` and the barrier parameter kappa.
         """
-        touches = zip(self.graph.touches, held.J, at.gaps, held.data, strict=True)
+        touches = zip(self.graph.touches, constants.J, balance.gaps, constants.data, strict=True)
         return self.on.stack(
-            [t.geometry.held_by(J, a, [at.V[i] for i in t.bodies], kappa, d) for t, J, a, d in touches]
+            [t.geometry.held_by(J, a, [balance.V[i] for i in t.bodies], kappa, d) for t, J, a, d in touches]
         )
 
     # -- Newton's system ----------------------------------------------------------------------------------
 
     def left(
-        self, at: BodyBalance, held: Held, multipliers: Any, pushes: Sequence[list[Any]] = ()
+        self, balance: BodyBalance, constants: Held, multipliers: Any, pushes: Sequence[list[Any]] = ()
     ) -> list[Any]:
         """Return the residuals of the momentum balances of all bodies.
         They include the impulses of constraints and contacts.
         """
-        terms: list[Terms] = [[(r, PLUS)] for r in at.rest]
-        for group, G, own in zip(self.graph.groups, held.G, multipliers, strict=True):
-            for i, impulse in zip(group.bodies, self.on.call(group.rows.impulse, [*G, own]), strict=True):
+        terms: list[Terms] = [[(r, PLUS)] for r in balance.rest]
+        for group, G, lam in zip(self.graph.groups, constants.G, multipliers, strict=True):
+            for i, impulse in zip(group.bodies, self.on.call(group.rows.impulse, [*G, lam]), strict=True):
                 terms[i].append((impulse, MINUS))
         for touch, push in zip(self.graph.touches, pushes, strict=False):
             for i, impulse in zip(touch.bodies, push, strict=True):
@@ -382,37 +387,50 @@ class Assembly:
         return [self.on.sum(t) for t in terms]
 
     def system(
-        self, at: BodyBalance, held: Held, left: Sequence[Any], y: Sequence[Any] = (), goal: Any = None
+        self,
+        balance: BodyBalance,
+        constants: Held,
+        residuals: Sequence[Any],
+        y: Sequence[Any] = (),
+        goal: Any = None,
     ) -> tuple[Blocks, list[Terms]]:
         """Return the matrix and the right-hand side of a Newton system as blocks.
-        The system is that of the momentum balance `at`, at the start or the end of a step. The argument
-        `held` has the constraint and contact Jacobians, `left` the residuals of the momentum balances of the
-        bodies, y the contact variables, and `goal` the barrier parameter and the selection of the friction
-        limit.
+        The system is that of the momentum `balance`, at the start or the end of a step. The argument
+        `constants` has the constraint and contact Jacobians, `residuals` the residuals of the momentum
+        balances of the bodies, y the contact variables, and `goal` the barrier parameter and the selection of
+        the friction limit.
         """
         on, graph = self.on, self.graph
-        F: Blocks = {(i, i): [(d, PLUS)] for i, d in enumerate(at.D)}
-        rhs: list[Terms] = [[(r, PLUS)] for r in left]
-        for pair, slope in zip(graph.coupled, at.slopes, strict=bool(at.slopes)):
+        F: Blocks = {(i, i): [(d, PLUS)] for i, d in enumerate(balance.D)}
+        rhs: list[Terms] = [[(r, PLUS)] for r in residuals]
+        for pair, slope in zip(graph.coupled, balance.slopes, strict=bool(balance.slopes)):
             F.setdefault(pair, []).append((slope, MINUS))
-        for j, (group, G, H, g) in enumerate(zip(graph.groups, held.G, at.H, at.values, strict=True)):
+        for j, (group, G, H, g) in enumerate(
+            zip(graph.groups, constants.G, balance.H, balance.values, strict=True)
+        ):
             node = graph.n + j
             F[node, node] = [(on.nothing(group.rows.size), PLUS)]
             rhs.append([(g, MINUS)])
-            for i, by, h in zip(group.bodies, G, H, strict=True):
-                F[i, node], F[node, i] = [(by, PLUS)], [(h, PLUS)]
+            for i, column, h in zip(group.bodies, G, H, strict=True):
+                F[i, node], F[node, i] = [(column, PLUS)], [(h, PLUS)]
             if graph.weighs(group):
                 self._weigh(F, rhs, group, G, H, g)
-        for touch, args in zip(graph.touches, self._touching(at, held, y, goal), strict=False):
+        for touch, args in zip(graph.touches, self._touching(balance, constants, y, goal), strict=False):
             self._spread(F, rhs, touch.bodies, on.call(touch.geometry.condensed, args))
         return F, rhs
 
-    def _touching(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
+    def _touching(
+        self, balance: BodyBalance, constants: Held, y: Sequence[Any], goal: Any
+    ) -> list[list[Any]]:
         """Return, for each contact, the arguments of the function `Geometry.condensed`.
         This CasADi function eliminates the contact's variables from the Newton system.
         """
-        touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
-        return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
+        touches = zip(
+            self.graph.touches, constants.J, balance.K, balance.gaps, y, constants.data, strict=False
+        )
+        return [
+            [*J, *K, a, *(balance.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches
+        ]
 
     def _weigh(self, F: Blocks, rhs: list[Terms], group: ConstraintNode, G: list, H: list, g: Any) -> None:
         """Add the constraint equations of a joint, with weights, to momentum balances.
@@ -438,11 +456,13 @@ class Assembly:
         for i, j in product(bodies, repeat=2):
             F.setdefault((i, j), []).append((next(outputs), PLUS))
 
-    def expanded(self, at: BodyBalance, held: Held, y: Sequence[Any], goal: Any, dV: Sequence[Any]) -> Any:
+    def expanded(
+        self, balance: BodyBalance, constants: Held, y: Sequence[Any], goal: Any, dV: Sequence[Any]
+    ) -> Any:
         """Return the changes of the contact variables in a Newton step.
         They follow from the changes dV of the velocities of the bodies.
         """
-        touches = zip(self.graph.touches, self._touching(at, held, y, goal), strict=True)
+        touches = zip(self.graph.touches, self._touching(balance, constants, y, goal), strict=True)
         changes = [[*args, *(dV[i] for i in t.bodies)] for t, args in touches]
         pairs = zip(self.graph.touches, changes, strict=True)
         return self.on.stack([self.on.call(t.geometry.expanded, args)[0] for t, args in pairs])
@@ -454,13 +474,13 @@ class Assembly:
         x = self.graph.elimination.solve(self.on, F, rhs)
         return x[: self.graph.n], x[self.graph.n :]
 
-    def project(self, held: Held, momenta: Any) -> tuple[Any, Any]:
+    def project(self, constants: Held, momenta: Any) -> tuple[Any, Any]:
         """Return the velocities that satisfy the constraints, and their multipliers.
         The velocities nu (6 n,) and multipliers mu solve M nu = momenta - G' mu, G nu = 0, with mass matrix M
         and constraint Jacobian G.
         """
-        there = self.arrive(self.on.constant([0.0] * (TWIST * self.graph.n)), momenta, held)
-        nu, mu = self.solved(*self.system(there, held, there.rest))
+        balance = self.arrive(self.on.constant([0.0] * (TWIST * self.graph.n)), momenta, constants)
+        nu, mu = self.solved(*self.system(balance, constants, balance.rest))
         return self.on.stack(nu), self.on.stack(mu)
 
     @property
@@ -468,7 +488,7 @@ class Assembly:
         """Flag, True if there are constraints other than joints, such as closed loops."""
         return not all(group.joint for group in self.graph.groups)
 
-    def undetermined(self, held: Held, multipliers: Sequence[Any]) -> Any:
+    def undetermined(self, constants: Held, multipliers: Sequence[Any]) -> Any:
         """Return 0 if the final configuration of a step determines the velocities.
         Otherwise, near a singular position of the constraints, return infinity. The velocities are those at
         the end of a step, `multipliers` the constraint impulses there by groups.
@@ -481,19 +501,19 @@ class Assembly:
         on, graph = self.on, self.graph
         single: Terms = []
         terms: list[Terms] = [[] for _ in range(graph.n)]
-        for group, G, own in zip(graph.groups, held.G, multipliers, strict=True):
+        for group, G, lam in zip(graph.groups, constants.G, multipliers, strict=True):
             radii = on.constant(graph.radii[list(group.bodies)])
-            single.append((on.call(group.rows.impulses, [*G, own, radii])[0], PLUS))
-            for i, impulse in zip(group.bodies, on.call(group.rows.impulse, [*G, own]), strict=True):
+            single.append((on.call(group.rows.impulses, [*G, lam, radii])[0], PLUS))
+            for i, impulse in zip(group.bodies, on.call(group.rows.impulse, [*G, lam]), strict=True):
                 terms[i].append((impulse, PLUS))
         pairs = zip(terms, graph.radii, strict=True)
         sums = [(on.call(graph.impulse, [on.sum(t), on.constant([r])])[0], PLUS) for t, r in pairs if t]
         return on.call(graph.undetermined, [on.sum(single), on.sum(sums)])[0]
 
-    def worked_on_arrival(self, held: Held, multipliers: Sequence[Any]) -> Any:
+    def worked_on_arrival(self, constants: Held, multipliers: Sequence[Any]) -> Any:
         """Return the values that the solver tests at the end of a step.
         At the start of a step, the solver tests whether impulses add kinetic energy (`End.work`). There is no
         such test at the end, where the constants 0 and 1 replace the energies. The last entry is 0 if the
         final configuration determines the velocities (method `undetermined`), else infinity.
         """
-        return self.on.stack([self.on.constant([0.0, 1.0]), self.undetermined(held, multipliers)])
+        return self.on.stack([self.on.constant([0.0, 1.0]), self.undetermined(constants, multipliers)])

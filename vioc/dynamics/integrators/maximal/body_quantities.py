@@ -114,8 +114,8 @@ class BodyQuantities:
         The quantity is given by its kind, the contact's name and, for a force, an axis.
         """
         f, touch = self.f, self.touches[name]
-        at = f.multiplier_names.index(touch.multipliers[0])
-        impulse = f.symbols.multipliers[at : at + touch.rows]
+        index = f.multiplier_names.index(touch.multipliers[0])
+        impulse = f.symbols.multipliers[index : index + touch.rows]
         if kind not in touch.kinds if not axis else kind != "force" or not self._directed(touch):
             return None
         if kind == "gap":
@@ -165,8 +165,10 @@ class BodyQuantities:
         """Velocities (6 n,) of n bodies in a state, projected onto the constraints.
         The projection removes components that violate the constraints, as a step does.
         """
-        held = self.still.held(self.poses, arrival=True)
-        return self.still.project(held, self.still.momenta(self.f.symbols.x[STATE * self.f.graph.n :]))[0]
+        constants = self.still.held(self.poses, arrival=True)
+        return self.still.project(constants, self.still.momenta(self.f.symbols.x[STATE * self.f.graph.n :]))[
+            0
+        ]
 
     def _at(self, expression: Any) -> ca.SX:
         g = self.terms
@@ -178,13 +180,13 @@ class BodyQuantities:
     @cached_property
     def _totals(self) -> ca.SX:
         linear, angular = ca.SX(3, 1), ca.SX(3, 1)
-        own = self.f.symbols.x[STATE * self.f.graph.n :]
-        momenta = self.still.momenta(own)
+        velocities = self.f.symbols.x[STATE * self.f.graph.n :]
+        momenta = self.still.momenta(velocities)
         for pose, p in zip(self.poses, ca.vertsplit(momenta, TWIST), strict=True):
             x, R = unpack_pose(pose)
             linear = linear + p[:3]
-            own = tuple(p[3 + i] for i in range(3))
-            angular = angular + ca.cross(vec.column(x), p[:3]) + vec.column(vec.apply(R, own))
+            momentum = tuple(p[3 + i] for i in range(3))
+            angular = angular + ca.cross(vec.column(x), p[:3]) + vec.column(vec.apply(R, momentum))
         return ca.vertcat(linear, angular)
 
     @cached_property
@@ -202,8 +204,8 @@ class BodyQuantities:
         """
         f, theta = self.f, self.f.symbols.parameters
         G, row = ca.SX(len(f.graph.names), TWIST * f.graph.n), 0
-        for group, held in zip(f.graph.groups, self.still.held(self.poses).G, strict=True):
-            for i, columns in zip(group.bodies, held, strict=True):
+        for group, gradients in zip(f.graph.groups, self.still.held(self.poses).G, strict=True):
+            for i, columns in zip(group.bodies, gradients, strict=True):
                 G[row : row + len(group.names), TWIST * i : TWIST * i + TWIST] = columns.T
             row += len(group.names)
         return ca.Function("variations", [f.symbols.x, theta], [ca.densify(G)])

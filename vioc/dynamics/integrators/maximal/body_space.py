@@ -80,8 +80,8 @@ class BodySpace(StateSpace):
         p, q, V = split(self._n, x)
         dx = np.asarray(dx, float)
         e = dx[..., : TWIST * self._n].reshape(*dx.shape[:-1], self._n, TWIST)
-        turned = rot.product(q, rot.exponential(e[..., 3:]))
-        poses = np.concatenate([p + e[..., :3], turned], axis=-1)
+        rotations = rot.product(q, rot.exponential(e[..., 3:]))
+        poses = np.concatenate([p + e[..., :3], rotations], axis=-1)
         return np.concatenate([poses.reshape(*poses.shape[:-2], -1), V + dx[..., TWIST * self._n :]], axis=-1)
 
     def retract_expression(self, x: ca.SX, dx: ca.SX) -> ca.SX:

@@ -55,44 +55,46 @@ class BodyTape(Tape):
         lengths |= dict(V=TWIST * n, multipliers=len(graph.names), y=sum(sizes), kappa=2, speed=1)
         lengths |= dict(places=NUMBERS * len(graph.places))
         self.places = {name: self.column(length) for name, length in lengths.items()}
-        carry, u, t, dt, theta, V, multipliers, y, kappa, speed, where = self.places.values()
+        carry, u, t, dt, theta, V, multipliers, y, kappa, speed, touch_places = self.places.values()
         *z, momenta = self.split(carry, of_carry)  # for a departure these are twists
-        E, ys = Assembly(graph, u, t, dt, theta, self, where), self.split(y, sizes)
+        E, ys = Assembly(graph, u, t, dt, theta, self, touch_places), self.split(y, sizes)
         put = self.places.__setitem__
 
         self.begin("start")
         poses = E.poses(z)
-        held, one = E.held(poses, arrival), in_units(POSE, graph.pose_sizes[:POSE])
+        constants, one = E.held(poses, arrival), in_units(POSE, graph.pose_sizes[:POSE])
         put("extent", self.stack([self.call(one, [pose])[0] for pose in poses]))
         put("guess", momenta)
-        base = momenta if arrival else E.kicked(E.momenta(momenta), held.Z)
+        base = momenta if arrival else E.kicked(E.momenta(momenta), constants.Z)
 
         self.begin("leave")
-        at = E.at(V, base, held)
-        put("values", self.stack(E.off(at, arrival)))
-        put("gaps", self.stack(at.gaps))
+        balance = E.at(V, base, constants)
+        put("values", self.stack(E.off(balance, arrival)))
+        put("gaps", self.stack(balance.gaps))
 
         self.begin("begin")
-        put("fresh", E.begun(at, held, speed, kappa))
+        put("fresh", E.begun(balance, constants, speed, kappa))
 
         self.begin("rest")
-        pushes, pushed = E.pushed(at, held, ys, kappa)
-        left = E.left(at, held, E.by_group(multipliers), pushes)
-        put("left", self.stack(left))
+        pushes, pushed = E.pushed(balance, constants, ys, kappa)
+        residuals = E.left(balance, constants, E.by_group(multipliers), pushes)
+        put("left", self.stack(residuals))
         for name, block in zip(("mismatch", "products", "impulses"), pushed, strict=True):
             put(name, block)
 
         self.begin("solve")
-        dV, found = E.solved(*E.system(at, held, left if touches else at.rest, ys, kappa))
+        dV, new_multipliers = E.solved(
+            *E.system(balance, constants, residuals if touches else balance.rest, ys, kappa)
+        )
         put("dV", self.stack(dV))
-        put("found", self.stack(found))
-        put("dy", E.expanded(at, held, ys, kappa, dV))
+        put("found", self.stack(new_multipliers))
+        put("dy", E.expanded(balance, constants, ys, kappa, dV))
 
         self.begin("work")
         if not arrival:
-            work = E.worked(at, base)
+            work = E.worked(balance, base)
         elif E.loops:
-            work = E.worked_on_arrival(held, E.by_group(multipliers))
+            work = E.worked_on_arrival(constants, E.by_group(multipliers))
         else:
             work = self.column(0)
         put("work", work)
@@ -101,5 +103,5 @@ class BodyTape(Tape):
         if arrival:
             put("after", self.column(0))
             return
-        moved = E.moved(z, V)
-        put("after", self.stack([*moved, E.landed(V, self.stack(E.poses(moved)))]))
+        states = E.moved(z, V)
+        put("after", self.stack([*states, E.landed(V, self.stack(E.poses(states)))]))

@@ -41,11 +41,11 @@ class BodyEnd(End):
         places = ca.SX.sym("places", NUMBERS * len(graph.places))
         E = Assembly(graph, u, t, dt, theta, None, places)
         ys = E.on.split(y, sizes)
-        held = E.held(ca.vertsplit(Z, POSE), arrival)
-        at = E.at(V, base, held)
-        pushes, (mismatch, products, multipliers) = E.pushed(at, held, ys, goal)
-        left = E.left(at, held, E.by_group(lam), pushes)
-        F, rhs = E.system(at, held, left, ys, goal)
+        constants = E.held(ca.vertsplit(Z, POSE), arrival)
+        balance = E.at(V, base, constants)
+        pushes, (mismatch, products, multipliers) = E.pushed(balance, constants, ys, goal)
+        residuals = E.left(balance, constants, E.by_group(lam), pushes)
+        F, rhs = E.system(balance, constants, residuals, ys, goal)
         corner = np.concatenate([[0], np.cumsum(graph.sizes)])
         matrix = ca.SX(int(corner[-1]), int(corner[-1]))
         for (i, j), block in F.items():
@@ -60,16 +60,16 @@ class BodyEnd(End):
 
         stack = E.on.stack
         self.newton = function("newton", [goal], matrix, stack([E.on.sum(r) for r in rhs]))
-        self.expand = function("expand", [goal, dV], E.expanded(at, held, ys, goal, E.twists(dV)))
-        off = stack(E.off(at, arrival))
-        self.residuals = function("residuals", [goal], stack(left), off, mismatch, products)
-        self.begin = function("begin", [speed, goal], E.begun(at, held, speed, goal))
+        self.expand = function("expand", [goal, dV], E.expanded(balance, constants, ys, goal, E.twists(dV)))
+        violations = stack(E.off(balance, arrival))
+        self.residuals = function("residuals", [goal], stack(residuals), violations, mismatch, products)
+        self.begin = function("begin", [speed, goal], E.begun(balance, constants, speed, goal))
         self.multipliers = function("multipliers", [], multipliers)
-        self.gaps = function("gaps", [], stack(at.gaps))
+        self.gaps = function("gaps", [], stack(balance.gaps))
         if not arrival:
-            self.work = function("work", [], E.worked(at, base))
+            self.work = function("work", [], E.worked(balance, base))
         elif E.loops:
-            self.work = function("work", [], E.worked_on_arrival(held, E.by_group(lam)))
+            self.work = function("work", [], E.worked_on_arrival(constants, E.by_group(lam)))
 
 
 class DenseStep(ContactStep):
@@ -111,9 +111,9 @@ class DenseStep(ContactStep):
         E, z = Assembly(self._graph, u, t, dt, theta), ca.vertsplit(x[: STATE * n], STATE)
         poses = ca.vertcat(*E.poses(z))
         base = E.kicked(E.momenta(x[STATE * n :]), poses)
-        moved = E.moved(z, V)
-        ends = ca.vertcat(*E.poses(moved))
-        outputs = [ca.vertcat(*moved), ends, E.landed(V, ends)]
+        states = E.moved(z, V)
+        ends = ca.vertcat(*E.poses(states))
+        outputs = [ca.vertcat(*states), ends, E.landed(V, ends)]
         start = ca.Function("start", [x, u, t, dt, theta], [poses, base])
         end = ca.Function("end", [x, V, u, t, dt, theta], outputs)
         return Evaluator(start), Evaluator(end)
@@ -125,23 +125,23 @@ class DenseStep(ContactStep):
 
     def leaving(self, x, u, t: float, dt: float, theta, places=None) -> EndProblem:
         """Return the momentum balance that determines the velocities during a step from state x."""
-        given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
-        Z, base = self._functions[0](x, *given)
-        where = self.nowhere if places is None else places
-        return self._problem(0, (Z[:, 0], base[:, 0], *given, where), x[STATE * self.n :], dt)
+        args = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
+        Z, base = self._functions[0](x, *args)
+        touch_places = self.nowhere if places is None else places
+        return self._problem(0, (Z[:, 0], base[:, 0], *args, touch_places), x[STATE * self.n :], dt)
 
     def arriving(self, x, V, u, t: float, dt: float, theta, places=None) -> tuple[EndProblem, np.ndarray]:
         """Return the momentum balance that determines the velocities at the end of a step.
         V are the velocities during the step. The second result has the positions and quaternions at the end.
         """
-        given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
-        z, Z, base = self._functions[1](x, V, *given)
-        where = self.nowhere if places is None else places
-        return self._problem(1, (Z[:, 0], base[:, 0], *given, where), V, dt), z[:, 0]
+        args = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
+        z, Z, base = self._functions[1](x, V, *args)
+        touch_places = self.nowhere if places is None else places
+        return self._problem(1, (Z[:, 0], base[:, 0], *args, touch_places), V, dt), z[:, 0]
 
-    def _problem(self, end: int, given: tuple, guess: np.ndarray, dt: float) -> EndProblem:
-        extent = 1 + float(np.abs(given[0] / self._graph.pose_sizes).max())
-        return EndProblem(self.ends[end], given, guess, dt, extent)
+    def _problem(self, end: int, args: tuple, guess: np.ndarray, dt: float) -> EndProblem:
+        extent = 1 + float(np.abs(args[0] / self._graph.pose_sizes).max())
+        return EndProblem(self.ends[end], args, guess, dt, extent)
 
     def solve(
         self, solver: InteriorPoint, x, u, t: float, dt: float, theta, guess: np.ndarray | None = None
@@ -160,10 +160,12 @@ class DenseStep(ContactStep):
     ) -> Step:
         """Solve a step with the contact points `places` between boxes and hulls."""
         leaving = self.leaving(x, u, t, dt, theta, places)
-        gone = solver.solve_end(leaving if guess is None else leaving._replace(guess=guess))
-        if not gone.error <= solver.tolerance:
-            return Step((gone,), np.full(len(x), np.nan), np.full(len(gone.multipliers), np.nan), places)
-        problem, z = self.arriving(x, gone.V, u, t, dt, theta, places)
-        there = solver.solve_end(problem)
-        impulses = self._whole(gone.multipliers, there.multipliers)
-        return Step((gone, there), np.concatenate([z, there.V]), impulses, places)
+        departure = solver.solve_end(leaving if guess is None else leaving._replace(guess=guess))
+        if not departure.error <= solver.tolerance:
+            return Step(
+                (departure,), np.full(len(x), np.nan), np.full(len(departure.multipliers), np.nan), places
+            )
+        problem, z = self.arriving(x, departure.V, u, t, dt, theta, places)
+        arrival = solver.solve_end(problem)
+        impulses = self._whole(departure.multipliers, arrival.multipliers)
+        return Step((departure, arrival), np.concatenate([z, arrival.V]), impulses, places)

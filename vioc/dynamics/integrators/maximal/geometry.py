@@ -51,11 +51,11 @@ class Geometry:
         self.rows = int(cone.gap) + slip.numel()
         rates = [ca.vertcat(*pose_rates(z, v)) for z, v in zip(Z, V, strict=True)]
         varied = [ca.jacobian(phi, z) @ ca.jacobian(r, v) for z, r, v in zip(Z, rates, V, strict=True)]
-        turned = [ca.jacobian(slip, v) for v in V]
+        slip_gradients = [ca.jacobian(slip, v) for v in V]
         self.gap = ca.Function("gap", [*Z, data], [ca.SX(phi)])
         normals = varied if cone.gap else [ca.SX(0, TWIST)] * count
-        held = [ca.densify(ca.vertcat(n, t)) for n, t in zip(normals, turned, strict=True)]
-        self.held = ca.Function("held", [*Z, data], held, {"cse": True})
+        gradients = [ca.densify(ca.vertcat(n, t)) for n, t in zip(normals, slip_gradients, strict=True)]
+        self.held = ca.Function("held", [*Z, data], gradients, {"cse": True})
         T, dt = [ca.SX.sym("T", 3, 3) for _ in range(count)], ca.SX.sym("dt")
         H = [ca.densify(ca.horzcat(n[:3], n[3:] @ t / dt)) for n, t in zip(varied, T, strict=True)]
         self.landed = ca.Function("landed", [*Z, *T, dt, data], [phi / dt, *H], {"cse": True})

@@ -153,8 +153,8 @@ class StepGraph:
         def outputs(mass: Any, J: vec.Matrix, V: ca.SX, pose: ca.SX, base: ca.SX, dt: ca.SX) -> list:
             (v, w), (x, R) = unpack_twist(V), unpack_pose(pose)
             p = ca.vertcat(mass * V[:3], vec.column(rot.momentum(J, w, dt, 1.0)))
-            after = vec.matmul(R, rot.matrix(rot.turn(w, dt)))
-            ends = ca.vertcat(*vec.add(x, vec.scale(dt, v)), *(e for row in after for e in row))
+            R_next = vec.matmul(R, rot.matrix(rot.turn(w, dt)))
+            ends = ca.vertcat(*vec.add(x, vec.scale(dt, v)), *(e for row in R_next for e in row))
             return [base - p, ca.jacobian(p, V), ends, vec.matrix(rot.slope(w, dt))]
 
         return self._of_body("departure", i, {"V": TWIST, "Z": POSE, "base": TWIST, "dt": 1}, outputs)
@@ -344,8 +344,8 @@ class StepGraph:
         constraints, bodies with the fewest neighbours come first.
         """
         model, joints = self.terms.model, {}
-        before: dict[int, list[int]] = {}
-        last: list[int] = []
+        groups_of: dict[int, list[int]] = {}
+        closures: list[int] = []
         edges = {(b, self.n + j) for j, g in enumerate(self.groups) for b in g.bodies}
         for j, group in enumerate(self.groups):
             if group.joint:
@@ -356,13 +356,13 @@ class StepGraph:
             paths = [[-1]] if self._holds_to_world(group) else []
             paths += [model.path(i) for i in group.bodies]
             meet = next(i for i in paths[0] if all(i in p for p in paths))
-            (before.setdefault(meet, []) if meet >= 0 else last).append(self.n + j)
+            (groups_of.setdefault(meet, []) if meet >= 0 else closures).append(self.n + j)
         edges |= {(min(p), max(p)) for p in self.coupled if p[0] != p[1]}
         edges |= {t.bodies for t in self.touches if len(t.bodies) == 2}
         order: list[int] = []
         for i in reversed(range(self.n)):
-            order += [*before.get(i, []), i, *([joints[i]] if i in joints else [])]
-        ordered = [*order, *last] if self.groups else sparse_order(self.n, edges)
+            order += [*groups_of.get(i, []), i, *([joints[i]] if i in joints else [])]
+        ordered = [*order, *closures] if self.groups else sparse_order(self.n, edges)
         return Elimination(len(self.sizes), edges, ordered, functions)
 
     # -- forces -----------------------------------------------------------------------------------------
@@ -483,15 +483,15 @@ class StepGraph:
         mass, slides = value(body.mass), len(body.joint.normals)
 
         def build() -> ca.Function:
-            held = [ca.SX.sym("G", group.rows.held.sparsity_out(i)) for i in range(count)]
+            gradients = [ca.SX.sym("G", group.rows.held.sparsity_out(i)) for i in range(count)]
             landed = [ca.SX.sym("H", pattern) for pattern in patterns]
             g, dt = ca.SX.sym("g", len(group.names)), ca.SX.sym("dt")
             K = ca.DM([mass] * slides + [mass * reach] * (len(group.names) - slides))
             outputs = []
-            for G in held:
+            for G in gradients:
                 weight = G @ ca.diag(K) / dt
                 outputs += [ca.densify(-weight @ g), *(ca.sparsify(weight @ h) for h in landed)]
-            return ca.Function("weight", [*held, *landed, g, dt], outputs)
+            return ca.Function("weight", [*gradients, *landed, g, dt], outputs)
 
         key = tuple(tuple(p.compress()) for p in patterns)  # departure and arrival may differ
         return self._once(("weight", id(group.rows), mass, reach, key), build)

@@ -97,15 +97,19 @@ class JointConstraints:
         The result has the triples (alpha, beta, c), for the constraint alpha . R_a' R_b beta = c with the
         rotation matrices of the bodies; alpha is in a's axes, beta in b's.
         """
-        back = np.reshape(self.rest, (3, 3)).T
+        transposed = np.reshape(self.rest, (3, 3)).T
         axes = np.reshape(self.axes, (-1, 3))
         if len(axes) == 0:
             e = np.eye(3)
-            return [(e[0], back @ e[2], 0.0), (e[1], back @ e[2], 0.0), (e[0], back @ e[1], 0.0)]
+            return [
+                (e[0], transposed @ e[2], 0.0),
+                (e[1], transposed @ e[2], 0.0),
+                (e[0], transposed @ e[1], 0.0),
+            ]
         if len(axes) == 1:
-            return [(e, back @ axes[0], 0.0) for e in across(axes[0])]
+            return [(e, transposed @ axes[0], 0.0) for e in across(axes[0])]
         if len(axes) == 2:
-            return [(axes[0], back @ axes[1], float(axes[0] @ axes[1]))]
+            return [(axes[0], transposed @ axes[1], float(axes[0] @ axes[1]))]
         return []
 
     # -- constraint rows ---------------------------------------------------------------------------
@@ -171,10 +175,10 @@ class JointConstraints:
         rest: Matrix = (r[0:3], r[3:6], r[6:9])  # type: ignore[assignment]
         # D is the rotation of b from its pose at zero coordinates, in a's axes
         D = vec.matmul(vec.matmul(vec.transpose(a[1]), b[1]), vec.transpose(rest))
-        back = vec.transpose(D)
+        transposed = vec.transpose(D)
 
-        def image(m: Matrix, v: np.ndarray, by: np.ndarray) -> Any:
-            return vec.dot(tuple(by), vec.apply(m, tuple(v)))
+        def image(m: Matrix, v: np.ndarray, beta: np.ndarray) -> Any:
+            return vec.dot(tuple(beta), vec.apply(m, tuple(v)))
 
         if len(axes) == 1:
             # the twist of D about the axis; it does not depend on e1 if D rotates about other axes too
@@ -183,7 +187,7 @@ class JointConstraints:
             return [ca.atan2(sine, vec.plus(image(D, e1, e1), image(D, e2, e2)))]
         if len(axes) == 2:
             one, two = axes
-            return [_about(one, two, D, image), -_about(two, one, back, image)]
+            return [_about(one, two, D, image), -_about(two, one, transposed, image)]
         one, two, three = axes
         products = [abs(float(x @ y)) for x, y in ((one, two), (two, three), (one, three))]
         if max(products) > PARALLEL:
@@ -297,11 +301,11 @@ class ConstraintFunctions:
         Its arguments and results are (G' by body.., twists.., dt) -> dt G V (rows,), dt G by body, for twists
         V and constraint Jacobian G.
         """
-        held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
-        V, dt = [ca.SX.sym("V", g.shape[0]) for g in held], ca.SX.sym("dt")
-        H = [dt * g.T for g in held]
+        gradients = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
+        V, dt = [ca.SX.sym("V", g.shape[0]) for g in gradients], ca.SX.sym("dt")
+        H = [dt * g.T for g in gradients]
         swept = sum((h @ v for h, v in zip(H, V, strict=True)), ca.SX(self.size, 1))
-        return ca.Function("swept", [*held, *V, dt], [ca.densify(swept), *H])
+        return ca.Function("swept", [*gradients, *V, dt], [ca.densify(swept), *H])
 
     @cached_property
     def landed_off(self) -> ca.Function:
@@ -319,22 +323,22 @@ class ConstraintFunctions:
         """
         return self._off(self.swept)
 
-    def _off(self, of: ca.Function) -> ca.Function:
+    def _off(self, function: ca.Function) -> ca.Function:
         g, dt, length = ca.SX.sym("g", self.size), ca.SX.sym("dt"), ca.SX.sym("length")
-        H = [ca.SX.sym("H", of.sparsity_out(i + 1)) for i in range(self.bodies)]
+        H = [ca.SX.sym("H", function.sparsity_out(i + 1)) for i in range(self.bodies)]
         slopes = [ca.horzcat(h[:, :3] * length, h[:, 3:]) for h in H]
         sizes = ca.sqrt(sum((ca.sum2(ca.densify(h) ** 2) for h in slopes), ca.SX(self.size, 1))) / ca.fabs(dt)
-        off = ca.densify(g / ca.if_else(sizes > 0, sizes, 1))
-        return ca.Function("off", [g, *H, length, dt], [off])
+        displacements = ca.densify(g / ca.if_else(sizes > 0, sizes, 1))
+        return ca.Function("off", [g, *H, length, dt], [displacements])
 
     @cached_property
     def impulse(self) -> ca.Function:
         """CasADi function that computes the impulses of the constraints on the bodies.
         The arguments are the transposed constraint Jacobians of the bodies, and the multipliers.
         """
-        held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
+        gradients = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam = ca.SX.sym("lambda", self.size)
-        return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held])
+        return ca.Function("impulse", [*gradients, lam], [ca.densify(g @ lam) for g in gradients])
 
     @cached_property
     def impulses(self) -> ca.Function:
@@ -343,11 +347,11 @@ class ConstraintFunctions:
 
         Its arguments are (G' by body.., multipliers, radii of gyration), for constraint Jacobians G.
         """
-        held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
+        gradients = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
         lam, radii = ca.SX.sym("lambda", self.size), ca.SX.sym("radii", self.bodies)
         lengths = ca.vertcat(*(ca.vertcat(1, 1, 1, r, r, r) for r in ca.vertsplit(radii)))
-        impulses = ca.diag(1 / lengths) @ ca.densify(ca.vertcat(*held)) @ ca.diag(lam)
-        return ca.Function("impulses", [*held, lam, radii], [ca.sumsqr(impulses)])
+        impulses = ca.diag(1 / lengths) @ ca.densify(ca.vertcat(*gradients)) @ ca.diag(lam)
+        return ca.Function("impulses", [*gradients, lam, radii], [ca.sumsqr(impulses)])
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class MaximalDerivatives:
         log of the quaternions up to errors of third order, so that two derivatives at zero are exact.
         """
         f, graph = self.f, self.f.graph
-        n, at = graph.n, STATE * graph.n
+        n, split = graph.n, STATE * graph.n
         x, x1, e = ca.SX.sym("x", f.nx), ca.SX.sym("x1", f.nx), ca.SX.sym("e", f.ndx)
         u, theta = f.symbols.u, f.symbols.parameters
         size = TWIST * n + len(f.multiplier_names)
@@ -59,35 +59,35 @@ class MaximalDerivatives:
         t, dt = ca.SX.sym("t"), ca.SX.sym("dt")
         places = ca.SX.sym("places", NUMBERS * len(graph.places))
         (V, lam), (nu, mu) = ((a[: TWIST * n], a[TWIST * n :]) for a in (w, m))
-        moved = f.space.retract_expression(x, e)
-        z = ca.vertsplit(moved[:at], STATE)
+        state = f.space.retract_expression(x, e)
+        z = ca.vertsplit(state[:split], STATE)
         E = Assembly(graph, u, t + 0.5 * dt, dt, theta, None, places)
-        held = E.held(E.poses(z))
-        gone = E.leave(V, E.kicked(E.momenta(moved[at:]), held.Z), held)
-        R = self._stacked(E, gone, held, lam)
-        there = E.held(gone.next, arrival=True)
-        come = E.arrive(nu, E.landed(V, there.Z), there)
-        S = self._stacked(E, come, there, mu)
-        guesses = E.impulses(gone, held, f.barrier), E.impulses(come, there, f.barrier)
+        start = E.held(E.poses(z))
+        leaving = E.leave(V, E.kicked(E.momenta(state[split:]), start.Z), start)
+        R = self._stacked(E, leaving, start, lam)
+        end = E.held(leaving.next, arrival=True)
+        arriving = E.arrive(nu, E.landed(V, end.Z), end)
+        S = self._stacked(E, arriving, end, mu)
+        guesses = E.impulses(leaving, start, f.barrier), E.impulses(arriving, end, f.barrier)
 
         rows: list[Any] = []
         for i, v in enumerate(ca.vertsplit(V, TWIST)):
             q = rot.multiply(tuple(ca.vertsplit(z[i][3:])), rot.turn((v[3], v[4], v[5]), dt))
             goal = tuple(ca.vertsplit(x1[STATE * i + 3 : STATE * i + STATE]))
-            turned = rot.multiply(rot.conjugate(goal), q)
-            rows += [z[i][:3] + dt * v[:3] - x1[STATE * i : STATE * i + 3], *(2 * c for c in turned[1:])]
-        X = ca.vertcat(*rows, nu - x1[at:])
+            rotation = rot.multiply(rot.conjugate(goal), q)
+            rows += [z[i][:3] + dt * v[:3] - x1[STATE * i : STATE * i + 3], *(2 * c for c in rotation[1:])]
+        X = ca.vertcat(*rows, nu - x1[split:])
         return (x, x1, u, w, m, t, dt, theta, places), e, R, S, X, guesses
 
-    def _stacked(self, E: Assembly, at: BodyBalance, held: Held, multipliers: ca.SX) -> ca.SX:
+    def _stacked(self, E: Assembly, balance: BodyBalance, constants: Held, multipliers: ca.SX) -> ca.SX:
         """Return the residuals of momentum balances, constraints and contact laws.
         They are stacked in one vector.
         """
         graph = self.f.graph
-        own = E.on.split(multipliers, [len(graph.names), *(len(t.multipliers) for t in graph.touches)])
-        pushes, laws = E.lawful(at, held, own[1:], self.f.barrier)
-        left = E.left(at, held, E.by_group(own[0]), pushes)
-        return ca.vertcat(*(-r for r in left), *at.values, *laws)
+        parts = E.on.split(multipliers, [len(graph.names), *(len(t.multipliers) for t in graph.touches)])
+        pushes, laws = E.lawful(balance, constants, parts[1:], self.f.barrier)
+        residuals = E.left(balance, constants, E.by_group(parts[0]), pushes)
+        return ca.vertcat(*(-r for r in residuals), *balance.values, *laws)
 
     @cached_property
     def residual(self) -> ca.Function:
@@ -101,10 +101,10 @@ class MaximalDerivatives:
         starts, goals = (ca.vertsplit(a[:cut], STATE) for a in (x, x1))
         V = ca.vertcat(*(graph.between(a, b, dt) for a, b in zip(starts, goals, strict=True)))
         E = Assembly(graph, u, t + 0.5 * dt, dt, theta)
-        there = E.held(E.poses(goals), arrival=True)
-        velocities, arriving = E.project(there, E.landed(V, there.Z))
-        known = ca.vertcat(V, total - arriving)
-        (R,) = ca.substitute([R], [e, w], [ca.SX.zeros(e.numel()), known])
+        end = E.held(E.poses(goals), arrival=True)
+        velocities, arriving = E.project(end, E.landed(V, end.Z))
+        values = ca.vertcat(V, total - arriving)
+        (R,) = ca.substitute([R], [e, w], [ca.SX.zeros(e.numel()), values])
         norms = [ca.sumsqr(z[3:]) - 1 for z in goals]
         equations = ca.vertcat(*norms, R, x1[cut:] - velocities)
         return ca.Function("residual", [x, u, x1, total, t, dt, theta], [ca.densify(equations)])
@@ -157,41 +157,41 @@ class MaximalDerivatives:
         start. The second array (N, nw) has the velocities and the multipliers at the end of each step. The
         third has data of the contact points.
         """
-        f, at = self.f, STATE * self.f.graph.n
+        f, split = self.f, STATE * self.f.graph.n
         t, dt = steps.t[:, None], steps.h[:, None]
         V = space.between(f.graph.n, steps.x0, steps.x1, dt)
         none, size = np.zeros((len(V), len(f.multiplier_names))), V.shape[1]
-        w, m = np.hstack([V, none]), np.hstack([steps.x1[:, at:], none])
+        w, m = np.hstack([V, none]), np.hstack([steps.x1[:, split:], none])
         if f.graph.places:  # contact points are known only inside the step: solve it again
-            found = [self._solved_anew(steps, i, theta) for i in range(len(V))]
-            for i, step in enumerate(found):
+            solutions = [self._solved_anew(steps, i, theta) for i in range(len(V))]
+            for i, step in enumerate(solutions):
                 w[i], m[i] = step.ends[0].unknowns, step.ends[-1].unknowns
-            return w, m, np.stack([step.held for step in found])
+            return w, m, np.stack([step.held for step in solutions])
         places = np.empty((len(V), 0))
         if not f.graph.touches:
             R, R_lam, S, S_mu = self._ends(steps.x0, steps.x1, steps.u, w, m, t, dt, theta, places)
             for unknown, r, slope in ((w, R, R_lam), (m, S, S_mu)):
                 unknown[:, size:] = -(np.linalg.pinv(slope) @ r)[..., 0]
             return w, m, places
-        own = slice(size + len(f.graph.names), None)
+        contact_rows = slice(size + len(f.graph.names), None)
         leaving, arriving = self._guesses(steps.x0, steps.x1, steps.u, w, m, t, dt, theta, places)
-        w[:, own], m[:, own] = leaving[..., 0], arriving[..., 0]
+        w[:, contact_rows], m[:, contact_rows] = leaving[..., 0], arriving[..., 0]
         self._polish(steps, w, m, theta)
         # the impulses of both ends must agree with those that the step reports
         impulses, normal = f.step_multipliers(w[:, size:], m[:, size:]), f.additive
-        off = np.abs(impulses - steps.multipliers)[:, normal].max(axis=1)
+        deviation = np.abs(impulses - steps.multipliers)[:, normal].max(axis=1)
         largest = np.abs(steps.multipliers[:, normal]).max(axis=1)
-        bad = np.flatnonzero(~(off <= SAME * (largest + f.barrier)))
+        bad = np.flatnonzero(~(deviation <= SAME * (largest + f.barrier)))
         for i in map(int, bad):
-            solved = self._solved_anew(steps, i, theta)
-            w[i], m[i] = solved.ends[0].unknowns, solved.ends[-1].unknowns
+            solution = self._solved_anew(steps, i, theta)
+            w[i], m[i] = solution.ends[0].unknowns, solution.ends[-1].unknowns
         return w, m, places
 
     @cached_property
     def _normals(self) -> Normals:
         graph = self.f.graph
-        moved = (TWIST * np.arange(graph.n)[:, None] + np.arange(3)).ravel()
-        return Normals(TWIST * graph.n + len(graph.names), graph.touches, moved)
+        linear = (TWIST * np.arange(graph.n)[:, None] + np.arange(3)).ravel()
+        return Normals(TWIST * graph.n + len(graph.names), graph.touches, linear)
 
     def _solved_anew(self, steps: Steps, i: int, theta: np.ndarray) -> ContactStep:
         return self.f.interior.solve(steps.x0[i], steps.u[i], float(steps.t[i]), float(steps.h[i]), theta)

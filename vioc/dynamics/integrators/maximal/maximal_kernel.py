@@ -39,27 +39,27 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
     middle = t + 0.5 * dt
 
     E = Assembly(graph, u, middle, dt, theta)
-    held = E.held(E.poses(z))
-    base = E.kicked(E.momenta(twists), held.Z)
-    packed = [ca.vec(v) for row in held.G for v in row]
+    constants = E.held(E.poses(z))
+    base = E.kicked(E.momenta(twists), constants.Z)
+    packed = [ca.vec(v) for row in constants.G for v in row]
 
     # the problem has its own symbols for the values that are constant in the iteration
     names = {"y": size + MEMORY, "Z": POSE * n, "base": size, "fastest": 1, "u": nu, "t": 1, "dt": 1}
-    own = [ca.MX.sym(name, length) for name, length in (*names.items(), ("theta", theta.numel()))]
-    y, own_Z, own_base, fastest, *environment = own
-    known = [ca.MX.sym("g", p.sparsity()) for p in packed]
-    supply = iter(known)
-    G = [[ca.reshape(next(supply), v.sparsity()) for v in row] for row in held.G]
+    symbols = [ca.MX.sym(name, length) for name, length in (*names.items(), ("theta", theta.numel()))]
+    y, own_Z, own_base, fastest, *environment = symbols
+    entries = [ca.MX.sym("g", p.sparsity()) for p in packed]
+    supply = iter(entries)
+    G = [[ca.reshape(next(supply), v.sparsity()) for v in row] for row in constants.G]
     inner, at_Z = Assembly(graph, *environment), Held(own_Z, ca.vertsplit(own_Z, POSE), G, [], [], [], [])
-    gone = inner.leave(fastest * (sizes * y[:size]), own_base, at_Z)
-    found, multipliers = inner.solved(*inner.system(gone, at_Z, gone.rest))
-    dV, memory = ca.vertcat(*found), y[size:]
+    departure = inner.leave(fastest * (sizes * y[:size]), own_base, at_Z)
+    velocity_changes, multipliers = inner.solved(*inner.system(departure, at_Z, departure.rest))
+    dV, memory = ca.vertcat(*velocity_changes), y[size:]
     least = tolerance * _extent(graph, own_Z) / environment[2]
     changes, flag = _contracting(dV, memory, np.sqrt(graph.scales), sizes, least)
     # multipliers are linear in the twists; these belong to the corrected twists
     corrections = -dV / (fastest * sizes)
     outputs = [ca.vertcat(corrections, changes), ca.vertcat(ca.MX(0, 1), *multipliers), flag]
-    inputs = [*own, *known]
+    inputs = [*symbols, *entries]
     options = {
         "jacobian_function": ca.Function("identity", inputs, [ca.MX(ca.DM.eye(size + MEMORY)), *outputs]),
         "abstol": 1e-15,
@@ -71,24 +71,24 @@ def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Fun
 
     scale = AMBLE / ca.fabs(dt) + ca.norm_inf(twists / sizes)
     start = ca.vertcat(twists / (scale * sizes), ca.MX.zeros(MEMORY))
-    root, leaving, suspect = solve(start, held.Z, base, scale, u, middle, dt, theta, *packed)
+    root, leaving, suspect = solve(start, constants.Z, base, scale, u, middle, dt, theta, *packed)
     if graph.groups:
         turns = ca.vertcat(*(ca.norm_2(w[TWIST // 2 :]) for w in ca.vertsplit(dt * twists, TWIST)))
         suspect += ca.if_else(ca.mmax(turns) <= FAR, 0.0, ca.inf)
     V = scale * (sizes * root[:size])
-    error = residual_norm(E, E.leave(V, base, held), held, leaving)
+    error = residual_norm(E, E.leave(V, base, constants), constants, leaving)
 
-    moved = E.moved(z, V)
-    there = E.held(E.poses(moved), arrival=True)
-    momenta = E.landed(V, there.Z)
-    velocities, arriving = E.project(there, momenta)
-    after = residual_norm(E, E.arrive(velocities, momenta, there), there, arriving)
+    z_next = E.moved(z, V)
+    end_constants = E.held(E.poses(z_next), arrival=True)
+    momenta = E.landed(V, end_constants.Z)
+    velocities, arriving = E.project(end_constants, momenta)
+    end_error = residual_norm(E, E.arrive(velocities, momenta, end_constants), end_constants, arriving)
     if E.loops:
-        suspect += E.undetermined(there, E.by_group(arriving))
+        suspect += E.undetermined(end_constants, E.by_group(arriving))
     outputs = [
-        ca.vertcat(*moved, velocities),
+        ca.vertcat(*z_next, velocities),
         leaving + arriving,
-        ca.norm_2(ca.vertcat(error, after)) + suspect,
+        ca.norm_2(ca.vertcat(error, end_error)) + suspect,
     ]
     return ca.Function("step", [x, u, t, dt, theta], outputs)
 
@@ -107,25 +107,25 @@ def _contracting(
     near the guess. A small ratio c' / c alone shows only that no other root is near the previous iterate,
     which may be on another branch.
     """
-    last, worst, first = memory[0] / TINY, memory[1] / TINY, memory[2] / TINY
-    now = ca.norm_2(ca.DM(weights) * dV)
-    counts = ca.logic_and(last > 0, ca.norm_2(dV / sizes) > least)
-    ratio = ca.fmax(worst, ca.if_else(counts, now * first / last**2, 0.0))
-    kept = TINY * ca.vertcat(now, ratio, ca.if_else(last > 0, first, now))
-    return memory - kept, ca.if_else(ratio > CONTRACTION, ca.inf, 0.0)
+    last_norm, worst, first = memory[0] / TINY, memory[1] / TINY, memory[2] / TINY
+    norm = ca.norm_2(ca.DM(weights) * dV)
+    counts = ca.logic_and(last_norm > 0, ca.norm_2(dV / sizes) > least)
+    ratio = ca.fmax(worst, ca.if_else(counts, norm * first / last_norm**2, 0.0))
+    new_memory = TINY * ca.vertcat(norm, ratio, ca.if_else(last_norm > 0, first, norm))
+    return memory - new_memory, ca.if_else(ratio > CONTRACTION, ca.inf, 0.0)
 
 
 def _extent(graph: StepGraph, Z: ca.MX) -> ca.MX:
     return 1 + ca.norm_inf(Z / ca.DM(graph.pose_sizes))
 
 
-def residual_norm(E: Assembly, at: BodyBalance, held: Held, multipliers: ca.MX) -> ca.MX:
+def residual_norm(E: Assembly, balance: BodyBalance, constants: Held, multipliers: ca.MX) -> ca.MX:
     """Return the 2-norm of the residuals of a momentum balance and of constraints.
     They are those at the start or the end of a step. The residuals are converted to dimensionless
     displacements, and the norm is divided by 1 + the largest dimensionless coordinate.
     """
-    left = E.left(at, held, E.by_group(multipliers))
-    graph, values = E.graph, ca.vertcat(ca.MX(0, 1), *E.off(at, bool(held.D)))
-    scaled = E.dt * ca.vertcat(*left) / ca.DM(graph.scales * graph.natural.sizes)
+    residuals = E.left(balance, constants, E.by_group(multipliers))
+    graph, values = E.graph, ca.vertcat(ca.MX(0, 1), *E.off(balance, bool(constants.D)))
+    scaled = E.dt * ca.vertcat(*residuals) / ca.DM(graph.scales * graph.natural.sizes)
     units = ca.DM(graph.natural.rows[: values.numel()])
-    return ca.norm_2(ca.vertcat(scaled, values / units)) / _extent(graph, held.Z)
+    return ca.norm_2(ca.vertcat(scaled, values / units)) / _extent(graph, constants.Z)

@@ -16,7 +16,6 @@ import numpy as np
 
 from vioc.checks import as_positive
 from vioc.compile.backend import Backend
-from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
@@ -136,8 +135,8 @@ class MaximalVI(SmoothedMap):
         self.multiplier_names = (*self.graph.names, *(n for t in self.graph.touches for n in t.multipliers))
         self.nx, self.ndx, self.nu = (STATE + TWIST) * n, 2 * TWIST * n, len(system.inputs)
         self.parameters = dict(system.parameters)
-        own = Symbols.sized(self.nx, self.nu, len(self.multiplier_names))
-        self.symbols = own._replace(parameters=self.graph.terms.parameters)
+        symbols = Symbols.sized(self.nx, self.nu, len(self.multiplier_names))
+        self.symbols = symbols._replace(parameters=self.graph.terms.parameters)
         self.backend = Backend(backend)
         self.quantities = Quantities(self, self.named.table)
         self.space = BodySpace(self.bodies)
@@ -219,8 +218,8 @@ class MaximalVI(SmoothedMap):
             review=self._warn_crossed,
         )
 
-    def _moved(self, x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
-        return self.initial_state(self.minimal(x)[0] + by)
+    def _moved(self, x: np.ndarray, displacement: np.ndarray, fixed: Any = ()) -> np.ndarray:
+        return self.initial_state(self.minimal(x)[0] + displacement)
 
     @own
     def states(self) -> States:
@@ -279,7 +278,7 @@ class MaximalVI(SmoothedMap):
         return {"check": self._check_starts, "fault_of": self._fault_of if self.system.negative else None}
 
     def _program(self, feedback: bool) -> Program:
-        if self.backend.name == "virtual" or find_compiler() is None:
+        if not self.backend.compiles(lambda: self.near if self.graph.pairs else self.core):
             if self.graph.touches:
                 return InteriorProgram(self, self.interior)
             return self._programs.plain(feedback)
@@ -361,8 +360,8 @@ class MaximalVI(SmoothedMap):
 
     def _motions(self, x: np.ndarray) -> np.ndarray:
         poses = self.difference(x[:-1], x[1:])[:, : TWIST * len(self.bodies)].reshape(len(x) - 1, -1, 2, 3)
-        moved, turned = np.linalg.norm(poses, axis=-1).max(axis=1).T
-        return np.maximum(moved / natural_length(self.system), turned)
+        distance, angle = np.linalg.norm(poses, axis=-1).max(axis=1).T
+        return np.maximum(distance / natural_length(self.system), angle)
 
     def _between(self, start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
         """Return intermediate states of a motion from `start` to `end`.
@@ -373,11 +372,11 @@ class MaximalVI(SmoothedMap):
         rotations, the poses of the bodies are interpolated instead.
         """
         error = self.difference(start, end)
-        turned = np.linalg.norm(error[: TWIST * len(self.bodies)].reshape(-1, 2, 3)[:, 1], axis=1).max()
+        angle = np.linalg.norm(error[: TWIST * len(self.bodies)].reshape(-1, 2, 3)[:, 1], axis=1).max()
         q, _ = self.minimal(start)
         change = self.minimal(end, near=q)[0] - q
         angles = [n in self.states.periods for n in self.system.variables]
-        if np.abs(change[angles]).max(initial=0.0) > 2 * turned:
+        if np.abs(change[angles]).max(initial=0.0) > 2 * angle:
             return self.retract(start, shares[:, None] * error)
         poses = [self.states.packed(self.states.poses(q + s * change, 0 * q)[0]) for s in shares]
         return np.concatenate([poses, np.tile(start[len(poses[0]) :], (len(shares), 1))], axis=1)
@@ -439,11 +438,11 @@ class MaximalVI(SmoothedMap):
 
     @own
     def derivatives(self) -> MapDerivatives:
-        by = self._derivatives
+        derivatives = self._derivatives
         return MapDerivatives(
             self,
-            lambda steps: by.first(steps, self.theta).linearization,
-            lambda steps, Z, zeta: by.second(by.first(steps, self.theta), Z, zeta),
+            lambda steps: derivatives.first(steps, self.theta).linearization,
+            lambda steps, Z, zeta: derivatives.second(derivatives.first(steps, self.theta), Z, zeta),
             self.with_times,
         )
 

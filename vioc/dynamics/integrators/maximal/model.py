@@ -133,9 +133,9 @@ class BodyModel:
 
     def _cluster(self) -> list[_Cluster]:
         clusters = [_Cluster(-1, -1, vec.IDENTITY, vec.ZERO, [])]
-        where: list[tuple[int, Matrix, Vector]] = []  # cluster and pose in it, of each node
+        memberships: list[tuple[int, Matrix, Vector]] = []  # cluster and pose in it, of each node
         for i, node in enumerate(self.system.nodes):
-            c, R, p = where[node.parent] if node.parent >= 0 else (0, vec.IDENTITY, vec.ZERO)
+            c, R, p = memberships[node.parent] if node.parent >= 0 else (0, vec.IDENTITY, vec.ZERO)
             transform = node.frame.transform
             if transform.variable is not None:
                 clusters.append(_Cluster(i, c, R, p, []))
@@ -145,7 +145,7 @@ class BodyModel:
                 dR, dp = self._constant(transform)
                 R, p = vec.matmul(R, dR), vec.add(p, vec.apply(R, dp))
             clusters[c].members.append((i, R, p))
-            where.append((c, R, p))
+            memberships.append((c, R, p))
         return clusters
 
     def _constant(self, transform: Any) -> tuple[Matrix, Vector]:
@@ -212,8 +212,8 @@ class BodyModel:
         massive = [
             n for (i, _, _), n in zip(cluster.members, names, strict=True) if self.system.nodes[i].frame.mass
         ]
-        named = [n for n in (*massive, *names) if n]
-        return named[0] if named else self.system.nodes[cluster.root].frame.transform.variable.name  # type: ignore[union-attr]
+        labels = [n for n in (*massive, *names) if n]
+        return labels[0] if labels else self.system.nodes[cluster.root].frame.transform.variable.name  # type: ignore[union-attr]
 
     def _check_massless(self, cluster: _Cluster, index: int) -> None:
         if index == 0 or cluster.children == 1:
@@ -265,7 +265,7 @@ class BodyModel:
     def _jointed(self, index: int, parent: int, inertia: tuple, R, p, slides, turns, rates) -> Body:
         mass, com, J = inertia
         where = f"{self.system.name}: the joint of {', '.join(n for n, *_ in (*slides, *turns))}"
-        rest = np.array(R, float)
+        rotation = np.array(R, float)
         axes = np.reshape([axis for _, axis, _ in turns], (-1, 3)).astype(float)
         if len(axes) > 3 or (len(axes) > 1 and np.linalg.svd(axes, compute_uv=False)[-1] < PARALLEL):
             raise ModelError(
@@ -280,7 +280,7 @@ class BodyModel:
         joint = JointConstraints(
             point,
             vec.apply(vec.transpose(R), vec.sub(point, center)),
-            tuple(rest.ravel().tolist()),
+            tuple(rotation.ravel().tolist()),
             tuple(tuple(map(float, t)) for _, t, _ in slides),
             tuple(map(tuple, axes.tolist())),
             not all(with_a),

@@ -83,16 +83,16 @@ class NearProgram(StepByStep):
     def _near(self, x: np.ndarray, dt: float, gaps: np.ndarray, look: Look) -> np.ndarray:
         twists = x[STATE * self._f.graph.n :].reshape(-1, TWIST)
         v, w = (np.linalg.norm(a, axis=1)[self._holders] for a in (twists[:, :3], twists[:, 3:]))
-        near = gaps < AHEAD * dt * (v + w * self._levers + 10.0 * dt) + ALWAYS
-        near |= self._everywhere
-        near[self._first] = (np.arange(PLACES) < look.counts[:, None]).ravel()
-        return near
+        mask = gaps < AHEAD * dt * (v + w * self._levers + 10.0 * dt) + ALWAYS
+        mask |= self._everywhere
+        mask[self._first] = (np.arange(PLACES) < look.counts[:, None]).ravel()
+        return mask
 
     def _gaps(self, x: np.ndarray) -> np.ndarray:
         """Return the gaps of all contacts in a state x; those between polytopes are infinite."""
-        found = np.full(len(self._of_pair), np.inf)
-        found[self._smooth] = self._f.smooth_gaps(x)
-        return found
+        gaps = np.full(len(self._of_pair), np.inf)
+        gaps[self._smooth] = self._f.smooth_gaps(x)
+        return gaps
 
     def _selection(self, near: np.ndarray) -> Selection:
         active = np.flatnonzero(near)
@@ -103,8 +103,8 @@ class NearProgram(StepByStep):
         f, graph = self._f, self._f.graph.selected(active)
         departure = BodyTape(graph, f.nu, functions=self._functions)
         tapes = departure, BodyTape(graph, f.nu, departure)
-        own = [name.endswith(".slip") for t in graph.touches for name in t.multipliers]
-        slips = np.concatenate([np.zeros(len(graph.names), bool), np.array(own, bool)])
+        is_slip = [name.endswith(".slip") for t in graph.touches for name in t.multipliers]
+        slips = np.concatenate([np.zeros(len(graph.names), bool), np.array(is_slip, bool)])
         columns = [np.arange(len(graph.names)), *(np.arange(*self._starts[i : i + 2]) for i in active)]
 
         def whole(leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
@@ -112,29 +112,31 @@ class NearProgram(StepByStep):
 
         variables = Variables([t.cone for t in graph.touches])
         core = TapeCore(tapes, variables, replace(self._layout, whole=whole), "", self._kernels)
-        found = Selection(active, core, core.models(f.theta, f.barrier), np.concatenate(columns).astype(int))
-        self._selections[key] = found
+        selection = Selection(
+            active, core, core.models(f.theta, f.barrier), np.concatenate(columns).astype(int)
+        )
+        self._selections[key] = selection
         if len(self._selections) > KEPT_SETS:
             self._selections.popitem(last=False)
-        return found
+        return selection
 
     # -- steps --------------------------------------------------------------------------------------------
 
     def rollout(self, x, U, tracked, t, h, theta, tolerance):
         f, error = self._f, 0.0
-        found: list[tuple] = []
+        rows: list[tuple] = []
         look: Look | None = None
         gaps = self._gaps(x)
         for k, u in enumerate(U):
             u = self.applied(u, x, tracked, k)
             see = partial(f.graph.seen, dt=float(h[k]))
-            known = look.end if look and h[k] == h[k - 1] else None
-            look = Look(see, f.graph.features.sizes, x, known)
+            look_end = look.end if look and h[k] == h[k - 1] else None
+            look = Look(see, f.graph.features.sizes, x, look_end)
             near = self._near(x, float(h[k]), gaps, look)
             for _ in range(LOOKS):
                 new = self._selection(near)
-                given = u, float(t[k]), float(h[k]), theta
-                states, multipliers, errors = self._step(new, look, x, *given, tolerance)
+                args = u, float(t[k]), float(h[k]), theta
+                states, multipliers, errors = self._step(new, look, x, *args, tolerance)
                 if not len(states):
                     break
                 entered = look.deeper(states[0])
@@ -150,16 +152,16 @@ class NearProgram(StepByStep):
             x = states[0]
             full = np.zeros(len(f.multiplier_names))
             full[new.columns] = multipliers[0]
-            found.append((x, full, [errors[0]], u))
-        return self.rows(found), error
+            rows.append((x, full, [errors[0]], u))
+        return self.rows(rows), error
 
     def _step(self, new: Selection, look: Look, x, u, t, h, theta, tolerance):
         rows = look.rows.reshape(-1, look.rows.shape[2])
         values = rows[self._of_pair[new.active][self._of_pair[new.active] >= 0]].ravel()
         for end, (_, image) in enumerate(new.models):
-            at = new.core.places(end)
-            image[at["places"] : at["places"] + len(values)] = values
-            image[at["theta"] : at["theta"] + len(theta)] = theta
+            places = new.core.places(end)
+            image[places["places"] : places["places"] + len(values)] = values
+            image[places["theta"] : places["theta"] + len(theta)] = theta
         states, multipliers, _, errors, _ = new.core.rollout(
             theta,
             x,

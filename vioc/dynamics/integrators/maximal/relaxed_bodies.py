@@ -37,44 +37,48 @@ def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     x, x1, u = ca.SX.sym("x", f.nx), ca.SX.sym("x1", f.nx), f.symbols.u
     w, theta = ca.SX.sym("w", 2 * sum(sizes)), f.symbols.parameters
     t, dt, smoothing, give = map(ca.SX.sym, ("t", "dt", "smoothing", "give"))
-    kappa, cut = 0.5 * smoothing * f.mass, STATE * graph.n
+    kappa, split = 0.5 * smoothing * f.mass, STATE * graph.n
     E = Assembly(graph, u, t + 0.5 * dt, dt, theta)
     (lam, *y), (mu, *z) = (E.on.split(half, sizes) for half in ca.vertsplit(w, sum(sizes)))
 
-    starts, goals = (ca.vertsplit(a[:cut], STATE) for a in (x, x1))
+    starts, goals = (ca.vertsplit(a[:split], STATE) for a in (x, x1))
     V = ca.vertcat(*(graph.between(a, b, dt) for a, b in zip(starts, goals, strict=True)))
-    held, there = E.held(E.poses(starts)), E.held(E.poses(goals), arrival=True)
-    gone = E.leave(V, E.kicked(E.momenta(x[cut:]), held.Z), held)
-    come = E.arrive(x1[cut:], E.landed(V, there.Z), there)
-    gaps = [a + give / dt for a in gone.gaps]
+    start, finish = E.held(E.poses(starts)), E.held(E.poses(goals), arrival=True)
+    leaving = E.leave(V, E.kicked(E.momenta(x[split:]), start.Z), start)
+    arriving = E.arrive(x1[split:], E.landed(V, finish.Z), finish)
+    gaps = [a + give / dt for a in leaving.gaps]
     opening = [(a, 1) for a in gaps]
     closing = [
         opened_share(
             s,
-            sum(n @ come.V[i] for n, i in zip(level[1:], t.bodies, strict=True)),
+            sum(n @ arriving.V[i] for n, i in zip(level[1:], t.bodies, strict=True)),
             smoothing,
             t.geometry.unit / dt,
         )
         if t.cone.gap
         else (s, 1)
-        for t, s, level in zip(graph.touches, gaps, there.levels, strict=True)
+        for t, s, level in zip(graph.touches, gaps, finish.levels, strict=True)
     ]
 
-    def rows(at: Any, kept: Any, gaps: list, impulses: Any, cone: list) -> list[Any]:
-        pushes, laws = E.relaxed(at, kept, gaps, cone, kappa)
-        return [*(-r for r in E.left(at, kept, E.by_group(impulses), pushes)), *at.values, *laws]
+    def rows(balance: Any, constants: Any, gaps: list, impulses: Any, cone: list) -> list[Any]:
+        pushes, laws = E.relaxed(balance, constants, gaps, cone, kappa)
+        return [
+            *(-r for r in E.left(balance, constants, E.by_group(impulses), pushes)),
+            *balance.values,
+            *laws,
+        ]
 
     norms = [ca.sumsqr(q[3:]) - 1 for q in goals]
-    equations = [*norms, *rows(gone, held, opening, lam, y), *rows(come, there, closing, mu, z)]
+    equations = [*norms, *rows(leaving, start, opening, lam, y), *rows(arriving, finish, closing, mu, z)]
     args = [x, u, x1, w, t, dt, theta, smoothing, give]
     gaps_in = {t.name: unit_of(f.system, "gap", t.name, f.states.periods) for t in graph.touches}
-    named = [(f"norm.{b}", "1") for b in f.bodies]
+    labels = [(f"norm.{b}", "1") for b in f.bodies]
     for end in ENDS:
-        named += [
+        labels += [
             (f"{end} {c}.{b}", "kg m/s" if c[0] == "v" else "kg m^2/s") for b in f.bodies for c in TWIST_NAMES
         ]
-        named += [(f"{end} {n}", "") for n in graph.names]
-        named += [
+        labels += [(f"{end} {n}", "") for n in graph.names]
+        labels += [
             (f"{end} {t.name}:{i}", kind_unit(kind, gaps_in[t.name]))
             for t in graph.touches
             for i, kind in enumerate(t.geometry.law.kinds)
@@ -92,22 +96,22 @@ def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
         )
     ]
     parts = (
-        [t.geometry.multipliers(own, d) for t, own, d in zip(graph.touches, side, held.data, strict=True)]
+        [t.geometry.multipliers(own, d) for t, own, d in zip(graph.touches, side, start.data, strict=True)]
         for side in (y, z)
     )
     first, second = (ca.vertcat(i, *p) for i, p in zip((lam, mu), parts, strict=True))
     whole = ca.if_else(ca.DM(f.additive.astype(float)), first, 0) + second
 
-    def begun(at: Any, kept: Any, gaps: list) -> list[Any]:
-        touches = zip(graph.touches, kept.J, gaps, kept.data, strict=True)
+    def cone_guess(balance: Any, constants: Any, gaps: list) -> list[Any]:
+        touches = zip(graph.touches, constants.J, gaps, constants.data, strict=True)
         return [
-            t.geometry.started(J, a, [at.V[i] for i in t.bodies], ca.sqrt(smoothing), kappa, d, share)
+            t.geometry.started(J, a, [balance.V[i] for i in t.bodies], ca.sqrt(smoothing), kappa, d, share)
             for t, J, (a, share), d in touches
         ]
 
-    still = ca.SX.zeros(len(graph.names))
-    guess = [still, *begun(gone, held, opening), still, *begun(come, there, closing)]
-    rows_of = zip(named, ca.vertsplit(ca.vertcat(*equations)), strict=True)
+    zeros = ca.SX.zeros(len(graph.names))
+    guess = [zeros, *cone_guess(leaving, start, opening), zeros, *cone_guess(arriving, finish, closing)]
+    rows_of = zip(labels, ca.vertsplit(ca.vertcat(*equations)), strict=True)
     pairs = [(name, row, unit) for (name, unit), row in rows_of]
     contacts = [touch.name for touch in graph.touches if touch.cone.gap]
     return relaxed_step(args, pairs, unknowns, whole, ca.vertcat(*guess), contacts)

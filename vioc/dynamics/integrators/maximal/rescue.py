@@ -52,19 +52,19 @@ class Departure(BranchEquations):
         return self._f.dense.released.leaving(self._x, self._u, self._t, share * self.dt, self._f.theta)
 
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
-        n, length, at = len(w), share * self.dt, iterate(self._problem(share), w)
+        n, length, linearized = len(w), share * self.dt, iterate(self._problem(share), w)
         if not np.linalg.norm(w.reshape(-1, TWIST)[:, 3:], axis=1).max() * length < np.pi:
-            return at._replace(residual=np.full(len(at.residual), np.nan))
-        scale = np.concatenate([np.ones(n), np.full(len(at.residual) - n, 1 / length)])
-        residual = at.residual - np.concatenate([share * self._impulses, (1 - share) * self._off])
-        return Linearized(scale * residual, scale[:, None] * at.matrix)
+            return linearized._replace(residual=np.full(len(linearized.residual), np.nan))
+        scale = np.concatenate([np.ones(n), np.full(len(linearized.residual) - n, 1 / length)])
+        residual = linearized.residual - np.concatenate([share * self._impulses, (1 - share) * self._off])
+        return Linearized(scale * residual, scale[:, None] * linearized.matrix)
 
-    def reason(self, found: BranchRoot) -> str:
-        turn = max(fastest(self.start), fastest(found.w)) * self.dt
+    def reason(self, root: BranchRoot) -> str:
+        turn = max(fastest(self.start), fastest(root.w)) * self.dt
         return f"; {FAST.format(turn)}" if turn > 1 else ""
 
-    def failure(self, found: BranchRoot, k: int, where: str) -> StepError | None:
-        names, error = self._f.graph.names, float(found.error)
+    def failure(self, root: BranchRoot, k: int, where: str) -> StepError | None:
+        names, error = self._f.graph.names, float(root.error)
         if (ratio := self._f.graph.mass_ratio) > HALF_THE_DIGITS:
             text = (
                 f"step {k} (dt = {self.dt:g} s) was not solved: masses of joined bodies differ by a factor "
@@ -78,10 +78,10 @@ class Departure(BranchEquations):
             dependent = dependent_constraints(G, names, f"{where}. G(Z_k)", k, error)
             if dependent is not None:
                 return dependent
-        if not found.share or not names:
+        if not root.share or not names:
             return None
-        J = iterate(self._problem(found.share), found.w).matrix[len(self.start) :, : len(self.start)]
-        return singular_ahead(self._f.graph.by_length(J), names, found, self.dt, k, where, PASSING)
+        J = iterate(self._problem(root.share), root.w).matrix[len(self.start) :, : len(self.start)]
+        return singular_ahead(self._f.graph.by_length(J), names, root, self.dt, k, where, PASSING)
 
 
 def iterate(problem: EndProblem, V: np.ndarray) -> Linearized:
@@ -105,28 +105,28 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
     StepError
         With cause ``"singular constraints"``, ``"fold"`` or ``"no convergence"``.
     """
-    gone = solve_step(Departure(f, x, u, t, dt), k, t, f.tolerance)
-    n, start = len(gone.w), np.zeros(len(gone.w))
+    departure = solve_step(Departure(f, x, u, t, dt), k, t, f.tolerance)
+    n, start = len(departure.w), np.zeros(len(departure.w))
     with np.errstate(all="ignore"):  # overflow and NaN are tested below
-        problem, z = f.dense.arriving(x, gone.w, u, t, dt, f.theta)
-        at = iterate(problem, start)  # linear in the velocities
+        problem, z = f.dense.arriving(x, departure.w, u, t, dt, f.theta)
+        linearized = iterate(problem, start)  # linear in the velocities
         try:
-            there = np.linalg.solve(at.matrix, -at.residual)
+            unknowns = np.linalg.solve(linearized.matrix, -linearized.residual)
         except np.linalg.LinAlgError:
-            there = np.full(len(at.residual), np.nan)
-        left = iterate(problem, there[:n]).residual + at.matrix[:, n:] @ there[n:]
+            unknowns = np.full(len(linearized.residual), np.nan)
+        residual = iterate(problem, unknowns[:n]).residual + linearized.matrix[:, n:] @ unknowns[n:]
         momenta = f.graph.scales * f.graph.natural.sizes
-        scales = np.concatenate([momenta / dt, f.graph.gradients(at.matrix[n:, :n] / dt)])
-        error = float(np.linalg.norm(left / scales)) / problem.extent
+        scales = np.concatenate([momenta / dt, f.graph.gradients(linearized.matrix[n:, :n] / dt)])
+        error = float(np.linalg.norm(residual / scales)) / problem.extent
         work = problem.end.work
         if work is not None:
-            error += work(there[:n], there[n:], np.zeros(0), *problem.given)[0][2, 0]
+            error += work(unknowns[:n], unknowns[n:], np.zeros(0), *problem.given)[0][2, 0]
     if not error <= f.tolerance:
-        raise_if_singular_end(f, at.matrix[:n, n:].T, k, t, dt)
+        raise_if_singular_end(f, linearized.matrix[:n, n:].T, k, t, dt)
         where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: scaled residual {error:.2g}"
         text = f"{where}. Velocities at its end are not determined: try a smaller dt, or check the state"
         raise StepError(text, k, error, "no convergence")
-    return np.concatenate([z, there[:n]]), gone.multipliers + there[n:]
+    return np.concatenate([z, unknowns[:n]]), departure.multipliers + unknowns[n:]
 
 
 def raise_if_singular_end(
@@ -166,20 +166,20 @@ def check_branch(
     places = step.held if len(step.held) else None
     problem = f.dense.leaving(x, u, t, dt, f.theta, places)
     alone = f.dense.released.leaving(x, u, t, dt, f.theta)
-    left = problem.end.residuals(V, lam, y, *problem.given, NO_GOAL)[0][:, 0]
-    impulses = left - alone.end.residuals(V, lam, np.zeros(0), *alone.given, NO_GOAL)[0][:, 0]
-    equations, off = Departure(f, x, u, t, dt, impulses), np.inf
+    residuals = problem.end.residuals(V, lam, y, *problem.given, NO_GOAL)[0][:, 0]
+    impulses = residuals - alone.end.residuals(V, lam, np.zeros(0), *alone.given, NO_GOAL)[0][:, 0]
+    equations, distance = Departure(f, x, u, t, dt, impulses), np.inf
     try:
-        found = solve_step(equations, k, t, f.tolerance)
-        off = float(np.linalg.norm(equations.size * (found.w - V)))
+        root = solve_step(equations, k, t, f.tolerance)
+        distance = float(np.linalg.norm(equations.size * (root.w - V)))
     except StepError:
         pass
-    if not off <= max(ONE, least):
+    if not distance <= max(ONE, least):
         raise StepError(
             f"step {k} (t = {t:.6g} s, dt = {dt:g} s) ends beside a singular position of constraints, and "
             f"the branch of its contact impulses does not lead to the root that was found. {PASSING}",
             k,
-            off,
+            distance,
             "singular constraints",
         )
     if problem.end.work is None:
@@ -193,10 +193,10 @@ def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, 
     The results are the next state and the multipliers.
     """
     args = [x[None], u[None], np.array([t]), np.array([dt]), f.theta]
-    solved = f.step_solver.program(False).map(args, 1)
-    found, multipliers, residual = np.ravel(solved[0]), np.ravel(solved[1]), float(np.ravel(solved[2])[0])
+    outputs = f.step_solver.program(False).map(args, 1)
+    x_next, multipliers, residual = np.ravel(outputs[0]), np.ravel(outputs[1]), float(np.ravel(outputs[2])[0])
     if residual <= f.tolerance:
-        return found, multipliers
+        return x_next, multipliers
     size = f": scaled residual {residual:.2g}" if np.isfinite(residual) else ""
     where = (
         f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(f.graph.touches)} contacts and limits was not "

@@ -68,8 +68,8 @@ class States:
         v = as_configuration(f.system, v, "velocity")
         Z, V = self.poses(q, v)
         self._check(Z, V)
-        after = np.array([f.dt if start == "given" else 0.0])
-        nu = self._tangent(Z, V, u, after, f.theta)[0][:, 0]
+        step_length = np.array([f.dt if start == "given" else 0.0])
+        nu = self._tangent(Z, V, u, step_length, f.theta)[0][:, 0]
         if not np.isfinite(nu).all():
             bad = not_finite(Lagrangian(f.system), q, v, u, 0.0, f.theta)
             if bad:
@@ -112,8 +112,8 @@ class States:
         u, dt, theta = ca.SX.sym("u", f.nu), ca.SX.sym("dt"), f.symbols.parameters
         E = Assembly(graph, u, 0, dt, theta)
         momenta = E.landed(V, Z)
-        still = Assembly(graph, u, 0, 1.0, theta)
-        nu, _ = still.project(still.held(ca.vertsplit(Z, POSE), arrival=True), momenta)
+        assembly = Assembly(graph, u, 0, 1.0, theta)
+        nu, _ = assembly.project(assembly.held(ca.vertsplit(Z, POSE), arrival=True), momenta)
         return Evaluator(ca.Function("tangent", [Z, V, u, dt, theta], [ca.densify(nu)]))
 
     def _check(self, Z: np.ndarray, V: np.ndarray) -> None:

@@ -86,12 +86,12 @@ class BodyGraph(TermGraph):
 
     @cached_property
     def _coordinates(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        coordinates: dict[str, Any] = {}
         for i, body in enumerate(self.model.bodies):
             a, b = self.body_pose(body.parent), self.body_pose(i)
             values = [*body.joint.travels(a, b), *body.joint.angles(a, b)]
-            found.update(zip(body.variables, values, strict=True))
-        return found
+            coordinates.update(zip(body.variables, values, strict=True))
+        return coordinates
 
     def bodies_of(self, value: Any) -> tuple[int, ...]:
         """Return the indices of the bodies on whose poses an expression depends."""
@@ -141,14 +141,14 @@ class BodyGraph(TermGraph):
         The first is the sum of the wrenches that do not depend on velocities, which include those of
         potentials. The second is the sum of the wrenches that depend on velocities.
         """
-        still, moving = -self.varied(self.potential).T, ca.SX(TWIST * len(self.model.bodies), 1)
+        constant, moving = -self.varied(self.potential).T, ca.SX(TWIST * len(self.model.bodies), 1)
         for force in self.system.forces:
             wrench = self._wrench(force)
             if ca.depends_on(wrench, self.twists):
                 moving = moving + wrench
             else:
-                still = still + wrench
-        return still, moving
+                constant = constant + wrench
+        return constant, moving
 
     def _wrench(self, force: Any) -> ca.SX:
         if isinstance(force, RateForce):

@@ -70,7 +70,7 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[li
     """Return all contacts, joint limits and dry friction of a system.
     The second result has the pairs of polytopes that may touch.
     """
-    found: list[Touch] = []
+    touches: list[Touch] = []
     pairs: list[Pair] = []
     system, length = terms.system, natural_length(terms.system)
     for name, item in zip(system.inequality_names, system.inequalities, strict=True):
@@ -81,19 +81,19 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[li
                 "use ContactVI, or restitution=0"
             )
         if isinstance(item, PairContact) and item.by_features:
-            found += _polytopes(terms, name, item, once, smoothing, unit, len(pairs) * PLACES)
+            touches += _polytopes(terms, name, item, once, smoothing, unit, len(pairs) * PLACES)
             pairs.append(_pair(terms, item))
         elif isinstance(item, FrictionContact):
             for suffix, part in item.parts().items():
-                found.append(_contact(terms, name + suffix, item, part, once, smoothing, unit))
+                touches.append(_contact(terms, name + suffix, item, part, once, smoothing, unit))
         elif isinstance(item, Dry):
-            found.append(_rubbing(terms, name, item, once, smoothing, unit))
+            touches.append(_rubbing(terms, name, item, once, smoothing, unit))
         else:
             if isinstance(item, JointLimits):
                 _check_angles(terms, item)
             for suffix, phi in item.gaps(terms).items():
-                found.append(_limit(terms, name + suffix, phi, once, smoothing, unit))
-    return found, pairs
+                touches.append(_limit(terms, name + suffix, phi, once, smoothing, unit))
+    return touches, pairs
 
 
 def _check_angles(terms: BodyGraph, item: JointLimits) -> None:
@@ -138,8 +138,8 @@ def _contact(
     kinds = tuple(s if isinstance(s, Hull | Terrain) else type(s) for s in shapes)  # by value
     data = (*first[1], *second[1])
     geometry = once((kinds, free, cone), lambda: Geometry(len(pair), gap, len(data), cone, smoothing, unit))
-    own = second[1]
-    reach = ca.norm_2(ca.vertcat(*own[:3])) + own[3] if kinds == (Ground, Sphere) else None
+    numbers = second[1]
+    reach = ca.norm_2(ca.vertcat(*numbers[:3])) + numbers[3] if kinds == (Ground, Sphere) else None
     return Touch(name, cone, pair, geometry, (*data, *mu), None, reach)
 
 
@@ -155,8 +155,8 @@ def _polytopes(
 
     def gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
         poses, twists = [(vec.ZERO, vec.IDENTITY)] * free + poses, [(vec.ZERO, vec.ZERO)] * free + twists
-        phi, n, point, there = placed(poses, data)
-        return phi, tuple(there * w for w in slip(n, point, poses, twists))
+        phi, n, point, present = placed(poses, data)
+        return phi, tuple(present * w for w in slip(n, point, poses, twists))
 
     geometry = once(
         ("polytopes", free, cone), lambda: Geometry(len(pair), gap, NUMBERS, cone, smoothing, unit)
@@ -166,7 +166,7 @@ def _polytopes(
 
 def _pair(terms: BodyGraph, item: PairContact) -> Pair:
     """Return the two polytopes of a contact in the axes of their bodies, with the parent body first."""
-    system, found = terms.system, []
+    system, polytopes = terms.system, []
     for frame, shape in ((item.frame1, item.shape1), (item.frame2, item.shape2)):
         check_numbers(system.name, item, shape)
         index = system.frame_index(frame)
@@ -176,8 +176,8 @@ def _pair(terms: BodyGraph, item: PairContact) -> Pair:
         polytope = Polytope(
             shape, np.array([[value(c) for c in r] for r in R]), np.array([value(c) for c in p])
         )
-        found.append((-1 if place is None else place.body, polytope))
-    (a, first), (b, second) = found if found[0][0] < found[1][0] else found[::-1]
+        polytopes.append((-1 if place is None else place.body, polytope))
+    (a, first), (b, second) = polytopes if polytopes[0][0] < polytopes[1][0] else polytopes[::-1]
     return Pair((a, b), first, second)
 
 
@@ -238,10 +238,10 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
     The numerical data of this contact are the parameters on which phi depends.
     """
     bodies = terms.bodies_of(phi)
-    own = ca.vertcat(*terms.own_poses(bodies))
-    used = ca.which_depends(phi, terms.parameters, 1, False) if terms.parameters.numel() else []
-    numbers = [terms.parameters[i] for i, needed in enumerate(used) if needed]
-    expression = ca.Function("phi", [own, ca.vertcat(ca.SX(0, 1), *numbers)], [phi])
+    pose_vector = ca.vertcat(*terms.own_poses(bodies))
+    dependent = ca.which_depends(phi, terms.parameters, 1, False) if terms.parameters.numel() else []
+    numbers = [terms.parameters[i] for i, needed in enumerate(dependent) if needed]
+    expression = ca.Function("phi", [pose_vector, ca.vertcat(ca.SX(0, 1), *numbers)], [phi])
 
     def gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
         flat = [*(c for x, R in poses for c in (*x, *(e for row in R for e in row)))]
@@ -257,23 +257,25 @@ def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: 
     The result is a contact without gap; the point on a plane belongs to a body. The numerical data of this
     contact are the parameters of the system, then the largest friction force.
     """
-    (found,) = item.meetings(terms).values()
-    if found.slip is not None:
-        rates: Any = (found.slip,)
+    (meeting,) = item.meetings(terms).values()
+    if meeting.slip is not None:
+        rates: Any = (meeting.slip,)
     else:
-        body = terms.place(terms.system.frame_index(found.second)).body
+        body = terms.place(terms.system.frame_index(meeting.second)).body
         if body == -1:
-            raise ModelError(f"{terms.system.name}: {item.label()}: the frame {found.second!r} does not move")
-        assert found.normal is not None and found.point is not None
+            raise ModelError(
+                f"{terms.system.name}: {item.label()}: the frame {meeting.second!r} does not move"
+            )
+        assert meeting.normal is not None and meeting.point is not None
         twists = [(vec.ZERO, vec.ZERO), unpack_twist(terms.twists, body)]
-        rates = slip(found.normal, found.point, [terms.body_pose(-1), terms.body_pose(body)], twists)
-    bound, rates = ca.SX(found.bound), ca.vertcat(*rates)
+        rates = slip(meeting.normal, meeting.point, [terms.body_pose(-1), terms.body_pose(body)], twists)
+    bound, rates = ca.SX(meeting.bound), ca.vertcat(*rates)
     moves = ca.which_depends(rates, terms.twists, 1, False)
     bodies = tuple(sorted({*terms.bodies_of(rates), *(i // TWIST for i, used in enumerate(moves) if used)}))
-    own = ca.vertcat(*terms.own_poses(bodies))
+    pose_vector = ca.vertcat(*terms.own_poses(bodies))
     twists_of = ca.vertcat(*(terms.twists[TWIST * i : TWIST * i + TWIST] for i in bodies))
     theta = terms.parameters
-    expression = ca.Function("slip", [own, twists_of, theta], [rates])
+    expression = ca.Function("slip", [pose_vector, twists_of, theta], [rates])
 
     def gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
         flat = [c for x, R in poses for c in (*x, *(e for row in R for e in row))]
