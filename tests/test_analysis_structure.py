@@ -85,6 +85,18 @@ def rod():
 # -- by name --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kg, m, s", [(1, 1, 1), (1e3, 1, 1), (1e6, 1e3, 1), (1e-3, 1e-3, 1 / 60)])
+@pytest.mark.parametrize("other, expected", [(0.8, 6), (0.5, 4)])
+def test_what_stands_out_from_rounding_does_not_depend_on_units(kg, m, s, other, expected):
+    """Two pendulums on a cart; of equal ones the cart cannot move the difference."""
+    arms = [vioc.ry(n, name=n)[tz(-length * m, mass=0.3 * kg)] for n, length in (("a", 0.5), ("b", other))]
+    cart = vioc.tx("x", mass=1.0 * kg)[arms]
+    f = MidpointVI(System(cart, Gravity(0, 0, -9.81 * m / s**2), JointForce("x", "force")), 0.01 * s)
+    report = controllability(f, (f.initial_state(), None))
+    assert report.rank == report.felt == expected
+    assert "doubtful" not in str(report)
+
+
 def test_what_cannot_be_moved_is_named():
     f = two_carts()
     found = controllability(f, (np.zeros(4), None))

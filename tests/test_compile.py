@@ -651,6 +651,17 @@ class TestCompilersThatDoNotWork:
         np.testing.assert_array_equal(after, before)
         assert not list(cache.entries()) and not list(cache.directory.glob("*"))
 
+    @pytest.mark.parametrize("integrator", [vioc.MaximalVI, vioc.ContactVI])
+    def test_auto_goes_on_where_a_solver_in_c_is_not_compiled(self, integrator, compiler_of, cache):
+        ball = vioc.tz("z", name="ball", mass=1.0)
+        system = vioc.System(ball, vioc.Gravity(0, 0, -9.81), vioc.Contact.point("ball"))
+        compiler_of(f'exec {REAL} "$@"', NO_HEADERS)
+        f, plain = (integrator(system, 0.01, backend=name) for name in ("auto", "virtual"))
+        with pytest.warns(RuntimeWarning, match="going on without compiled code: .*math.h: No such file"):
+            run = f.rollout(f.initial_state({"z": 0.1}), steps=5)
+        np.testing.assert_array_equal(run.x, plain.rollout(run.x[0], steps=5).x)
+        assert not list(cache.entries())
+
     def test_garbage_that_was_kept_as_sound_is_made_again(self, cache):
         program = NativeProgram(counter, "counter", "garbage")
         folder = cache.directory / program.key
