@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_count, as_floats, check_array
+from vioc.checks import as_count, as_floats, as_value, check_array
 from vioc.drawing import plots
 from vioc.errors import StepError, trying
 from vioc.names import by_name, in_order, meaning
@@ -143,6 +143,8 @@ def region_of_attraction(
     if goal_state is None:
         raise ValueError(f"target: {loop!r} has no state to which it regulates; give it, target=(nx,)")
     center = f.check_state(goal_state, "target")
+    if estimate is not None and getattr(loop, "observer", None) is None:
+        raise ValueError(f"estimate: {type(loop).__name__} has no observer; leave it out")
     how = {} if estimate is None else {"estimate": estimate}
     goal = in_order(goal, f.space.error_names, "goal", np.inf)
     limits = as_floats(goal, "goal")
@@ -182,7 +184,8 @@ class StartBox:
         for name, span in region.items():
             i = f.state_names.index(name)
             if np.ndim(span) == 0:
-                low[i], high[i] = center[i] - float(span), center[i] + float(span)
+                half = as_value(span, f"region of {name!r}")
+                low[i], high[i] = center[i] - half, center[i] + half
             else:
                 low[i], high[i] = check_array(span, (2,), f"region of {name!r}")
             if not low[i] <= high[i]:
