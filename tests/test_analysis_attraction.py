@@ -190,7 +190,7 @@ def test_refusals():
         region_of_attraction(loop, {"a": (1.0, -1.0)})
     with pytest.raises(ValueError, match="region of 'a': expected a number .* got None"):
         region_of_attraction(loop, {"a": None})
-    with pytest.raises(ValueError, match="estimate: SteadyRegulator has no observer; leave it out"):
+    with pytest.raises(ValueError, match="estimate: SteadyRegulator has no observer; leave out the estimate"):
         region_of_attraction(loop, {"a": 1.0}, estimate=loop.x)
     with pytest.raises(ValueError, match="goal: unknown name"):
         region_of_attraction(loop, {"a": 1.0}, goal={"c": 1.0})

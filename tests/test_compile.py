@@ -660,6 +660,9 @@ class TestCompilersThatDoNotWork:
         with pytest.warns(RuntimeWarning, match="going on without compiled code: .*math.h: No such file"):
             run = f.rollout(f.initial_state({"z": 0.1}), steps=5)
         np.testing.assert_array_equal(run.x, plain.rollout(run.x[0], steps=5).x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # nothing is compiled again
+            f.rollout(run.x[0], steps=5)
         assert not list(cache.entries())
 
     def test_garbage_that_was_kept_as_sound_is_made_again(self, cache):

@@ -182,9 +182,9 @@ def test_a_prediction_of_the_estimate_that_does_not_exist_is_named_with_the_moti
     seen = feedback.Measurement(f, {"x": 1e-6, "theta": 1e-6})
     closed = feedback.ClosedLoop(f, loop, feedback.ExtendedKalmanFilter(f, seen, W=1e-6, P0=1.0))
     wild = f.state(theta=3.0, **{"p.theta": 300.0})
-    with pytest.raises(vioc.StepError, match="^prediction of the estimate after sample 0: ") as caught:
+    with pytest.raises(vioc.StepError, match="^prediction of the estimate behind step 0: ") as caught:
         closed.simulate(f.state(theta=0.05), 20, estimate=wild)
-    assert len(caught.value.trajectory) == 0 and caught.value.length < f.dt
+    assert len(caught.value.trajectory) == 1 and caught.value.length < f.dt
 
 
 def test_saving_into_no_folder(f, upright, tmp_path):
@@ -241,7 +241,7 @@ def test_a_limit_of_a_free_mass_that_no_body_has_is_refused():
     pole = tx("x", mass=1.0)[ry("theta")[tz(0.5, mass=vioc.P("bob", 0.3))]]
     f = vioc.MidpointVI(System(pole, Gravity(0, 0, -9.81), JointForce("x", "force")), 0.02)
     task = dict(x0=f.state(theta=0.3), steps=5)
-    with pytest.raises(ValueError, match=r"parameters: limit -1 of 'bob'.*expected a number >= 0 \(kg\)"):
+    with pytest.raises(ValueError, match="parameters: lower limit -1 of 'bob': expected 0 or more"):
         optimize(f, quadratic(f, Q=1.0, R=0.1), parameters={"bob": (-1, 1)}, **task)
     assert optimize(f, quadratic(f, Q=1.0, R=0.1), parameters={"bob": (0.1, 1)}, **task).converged
     # without mass nothing turns; the search comes ever closer to that and says what ends it

@@ -30,7 +30,9 @@ def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
 
 
 def check_last(value: Any, size: int, what: str) -> np.ndarray:
-    """Convert a value to a float64 array of shape (..., size), or raise a ValueError."""
+    """Convert a value to a float64 array of shape (..., size), or raise a ValueError.
+    Numbers may be NaN or infinite, as in the states of a failed rollout.
+    """
     if type(value) is np.ndarray and value.dtype == np.float64 and value.shape[-1:] == (size,):
         return value
     array = as_floats(value, what, f" of shape (..., {size})")
@@ -236,17 +238,17 @@ def few(items: Iterable[str], most: int = 6, what: str = "") -> str:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a number in the notation of data files (`in_ascii`)."""
+    """Return whether a text is a number in the notation of data files (`is_plain`)."""
     try:
         float(text)
     except ValueError:
         return False
-    return in_ascii(text)
+    return is_plain(text)
 
 
-def in_ascii(text: str) -> bool:
-    """Return whether a text of numbers has ASCII characters only, and no underscores.
-    Python also reads digits of other scripts, and underscores between digits.
+def is_plain(text: str) -> bool:
+    """Return whether a text has ASCII characters only, and no underscores.
+    Other texts are no numbers of data files, though Python reads digits of other scripts and underscores.
     """
     return text.isascii() and "_" not in text
 

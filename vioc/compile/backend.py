@@ -55,6 +55,7 @@ class Backend:
             require_compiler()
         self.name = name
         self.identity = identity
+        self._compiler_failed = False
 
     def knowing(self, **more: Any) -> Backend:
         """Return a copy of the backend that includes additional data in its cache keys.
@@ -91,19 +92,20 @@ class Backend:
     def compiles(self, load: Callable[[], object]) -> bool:
         """Return whether compiled C code takes part in the computation.
         It does not with the backend ``"virtual"`` or without a compiler. With ``"auto"``, the function `load`
-        compiles and loads it first.
+        compiles and loads it first. After a failure nothing is tried again.
 
         Warns
         -----
         RuntimeWarning
-            If the backend is ``"auto"`` and the compiler fails.
+            Once, if the backend is ``"auto"`` and the compiler fails.
         """
-        if self.name == "virtual" or find_compiler() is None:
+        if self.name == "virtual" or self._compiler_failed or find_compiler() is None:
             return False
         if self.name == "auto":
             try:
                 load()
             except CompileError as error:
+                self._compiler_failed = True
                 warnings.warn(f"going on without compiled code: {error}", RuntimeWarning, stacklevel=2)
                 return False
         return True

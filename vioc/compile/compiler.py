@@ -102,7 +102,7 @@ class Compiler:
     def load(self, library: Path) -> ctypes.CDLL:
         """Load a library built by this compiler; raise `CompileError` if that fails."""
         try:
-            if _cut_off(library.read_bytes()):
+            if _cut_off(library):
                 raise OSError("the file is cut off")
             return ctypes.CDLL(str(library))
         except OSError as error:
@@ -123,11 +123,13 @@ class Compiler:
                 raise CompileError(f"{self.name} wrote a wrong library for a trial. {ADVICE}")
 
 
-def _cut_off(data: bytes) -> bool:
+def _cut_off(library: Path) -> bool:
     """Return whether the end of an ELF library is missing.
     The use of such a library would end the process. The table of sections is at the end of the file. Other
     kinds of libraries are not tested.
     """
+    with library.open("rb") as file:
+        data = file.read(64)  # the header
     order = {1: "<", 2: ">"}.get(data[5] if len(data) > 5 else 0)
     if data[:4] != b"\x7fELF" or order is None:
         return False
@@ -136,7 +138,7 @@ def _cut_off(data: bytes) -> bool:
         return True
     (table,) = struct.unpack_from(order + start, data, size)
     each, sections = struct.unpack_from(order + "HH", data, count)
-    return bool(table + each * sections > len(data))
+    return bool(table + each * sections > library.stat().st_size)
 
 
 def find_compiler() -> Compiler | None:

@@ -38,13 +38,14 @@ def of_each(
     if f.system is not None:
         f.system.check_bodies({**f.parameters, **arrays}, arrays)
         f.system.check_components({**f.parameters, **arrays}, arrays)
-        f.system.check_masses({**f.parameters, **arrays}, arrays)
     counts = {"initial states": starts} | ({} if inputs is None else {"sequences of inputs": inputs})
     counts |= {f"values of parameters {name!r}": len(values) for name, values in arrays.items()}
     count = max(counts.values())
     if any(n not in (1, count) for n in counts.values()):
         got = " and ".join(f"{n} {what}" for what, n in counts.items() if n != 1)
         raise ValueError(f"expected as many of each, or one for all, got {got}")
+    if f.system is not None:
+        f.system.check_masses({**f.parameters, **arrays}, arrays)
     return {name: np.broadcast_to(values, (count,)) for name, values in arrays.items()}, count
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import few, filled, in_ascii, is_number, near_misses
+from vioc.checks import few, filled, is_number, is_plain, near_misses
 from vioc.errors import FileFormatError, ModelError
 from vioc.runs.files import replace_file, whole_file
 
@@ -353,7 +353,7 @@ def _values(column: Any) -> np.ndarray:
     A column that contains text is returned as text, and an array of integers unchanged."""
     if isinstance(column, tuple):  # the cells of a file
         try:
-            if in_ascii("".join(column)):
+            if all(is_plain(c) for c in column if isinstance(c, str)):
                 return np.array(list(map(float, column)))
         except ValueError:
             pass  # with empty cells or text
@@ -361,9 +361,6 @@ def _values(column: Any) -> np.ndarray:
     if array.dtype.kind in "fiub":
         return array
     cells = ["nan" if v is None or not str(v).strip() else str(v).strip() for v in array.tolist()]
-    try:
-        if not in_ascii("".join(cells)):
-            raise ValueError
+    if all(map(is_number, cells)):
         return np.array([float(c) for c in cells])
-    except ValueError:
-        return np.array(["" if v is None else str(v) for v in array.tolist()], str)
+    return np.array(["" if v is None else str(v) for v in array.tolist()], str)

@@ -6,6 +6,7 @@ Maths: docs/maths/analysis.md.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -143,8 +144,8 @@ def region_of_attraction(
     if goal_state is None:
         raise ValueError(f"target: {loop!r} has no state to which it regulates; give it, target=(nx,)")
     center = f.check_state(goal_state, "target")
-    if estimate is not None and getattr(loop, "observer", None) is None:
-        raise ValueError(f"estimate: {type(loop).__name__} has no observer; leave it out")
+    if estimate is not None and "estimate" not in inspect.signature(loop.rollout).parameters:
+        raise ValueError(f"estimate: {type(loop).__name__} has no observer; leave out the estimate")
     how = {} if estimate is None else {"estimate": estimate}
     goal = in_order(goal, f.space.error_names, "goal", np.inf)
     limits = as_floats(goal, "goal")

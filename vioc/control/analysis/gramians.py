@@ -150,7 +150,7 @@ def steer(A: Matrices, B: Matrices, target: Any, tolerance: float = REACHABLE) -
     Steering
         If the target is unreachable, `energy` is inf and `u` leads to the nearest state.
     """
-    L, tolerance = gramian_factor(A, B), as_share(tolerance, "tolerance")
+    tolerance, L = as_share(tolerance, "tolerance"), gramian_factor(A, B)
     target = check_array(target, (len(L),), "target")
     U, singular, _ = np.linalg.svd(L, full_matrices=False)
     keep = singular > tolerance * singular.max(initial=0.0)

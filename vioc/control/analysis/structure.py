@@ -18,7 +18,7 @@ from vioc.checks import as_count, as_names, check_array, few
 from vioc.control.analysis.ellipses import boundary, semi_axes
 from vioc.control.analysis.gramians import Steering, gramian_factor, reversed_pair, steer
 from vioc.control.linear.linear_system import LinearSystem, linear_system, sizes
-from vioc.control.linear.rank import TOLERANCE, Subspace, eliminated, reached, staircase
+from vioc.control.linear.rank import TOLERANCE, Subspace, eliminated, reached, row_sizes, staircase
 from vioc.control.linear.weights import weight_matrix
 from vioc.drawing import plots
 from vioc.maps.protocol import OneStepMap
@@ -117,8 +117,8 @@ class Structure:
         linearization are not.
         """
         L = self.basis @ self.factor
-        sizes = np.linalg.norm(L, axis=1)
-        gains = np.linalg.svd(L[sizes > 0] / sizes[sizes > 0, None], compute_uv=False)
+        size, mask = row_sizes(L)
+        gains = np.linalg.svd(L[mask] / size[mask, None], compute_uv=False)
         return int(np.count_nonzero(gains > ROUNDING * gains.max(initial=0.0)))
 
     @property
@@ -287,9 +287,11 @@ class Structure:
             )
         per = "per root of input energy" if self.what == "controllable" else "root of output energy"
         lines.append(f"over {self.steps} steps, {per}:")
-        texts, last = self._directions, max(0, min(3, len(self._directions) - 3))
-        lines += [f"  {label:5} {d}" for label, d in zip(("most", "", ""), texts, strict=False)]
-        lines += [f"  {label:5} {d}" for label, d in zip(("least", "", "")[:last], texts[::-1], strict=False)]
+        directions, last = self._directions, max(0, min(3, len(self._directions) - 3))
+        lines += [f"  {label:5} {d}" for label, d in zip(("most", "", ""), directions, strict=False)]
+        lines += [
+            f"  {label:5} {d}" for label, d in zip(("least", "", "")[:last], directions[::-1], strict=False)
+        ]
         return "\n".join(lines)
 
 

@@ -135,7 +135,7 @@ class OffsetFree(Law):
 
     def _next(self, target: SteadyTarget, constants: np.ndarray) -> SteadyTarget:
         """Return the next target state and input, by one Gauss-Newton step.
-        The step starts at the target `at`; `constants` are the estimated disturbances, parameters and biases.
+        The step starts at `target`; `constants` are the estimated disturbances, parameters and biases.
 
         The equations of the target are: the map keeps the state, and the quantities in `hold` equal their
         reference. If several Gauss-Newton steps exist, the shortest one is taken. See (OF 2).

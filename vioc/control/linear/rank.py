@@ -140,8 +140,7 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
     state is scaled by its motion under the inputs, so that units do not matter. If the motions of two states
     differ by a factor of 1e13, however, the smaller one counts as rounding.
     """
-    A, B = input_pair(A, B)
-    tolerance = as_share(tolerance, "tolerance")
+    tolerance, (A, B) = as_share(tolerance, "tolerance"), input_pair(A, B)
     if len(A) == 0:
         return Subspace(np.zeros((0, 0)), np.zeros((0, 0)), np.inf, 0.0)
     powers, factors = [A], [_unit_columns(B)]
@@ -154,7 +153,7 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
             break
         powers.append(power)
         factors.append(factor)
-    scale, mask = _row_sizes(factors[-1])  # scaling by the inputs' effect on each state cancels units
+    scale, mask = row_sizes(factors[-1])  # scaling by the inputs' effect on each state cancels units
     balanced = (
         (M * (scale * mask) / scale[:, None], L / scale[:, None])
         for M, L in zip(powers, factors, strict=True)
@@ -226,7 +225,7 @@ def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
             power = A[k] @ power
             factor = compressed(np.hstack([A[k] @ factor, B[k]]))
         image = power @ basis
-        scale, mask = _row_sizes(np.hstack([factor, image]))
+        scale, mask = row_sizes(np.hstack([factor, image]))
         parts = [M * (mask / scale)[:, None] for M in (image, factor)]
         parts = [M / (np.linalg.norm(M, 2) or 1.0) for M in parts if M.size]
         basis, kept, rejected = _range(np.hstack(parts) if parts else basis, tolerance)
@@ -239,7 +238,7 @@ def compressed(L: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.qr(L.T, mode="r")).T if L.shape[1] > L.shape[0] else L
 
 
-def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the norms of a matrix's rows, and a mask of norms above rounding errors.
 
     A norm that is a rounding error is replaced by 1. The mask serves to remove such rows: divided by their
@@ -311,8 +310,8 @@ def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
     -------
     (number of modes,), complex
     """
-    eigenvalues, margins = hautus_margins(A, B)
     tolerance = as_share(tolerance, "tolerance")
+    eigenvalues, margins = hautus_margins(A, B)
     return eigenvalues[(np.abs(eigenvalues) >= 1 - tolerance) & (margins <= tolerance)]
 
 

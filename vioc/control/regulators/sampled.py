@@ -234,7 +234,7 @@ def robust_dlqr(
         whether one of them cannot be stabilized even by a gain of its own.
     """
     about, tolerance = about_of(f, about), as_positive(tolerance, "tolerance")
-    max_iterations = as_count(max_iterations, "max_iterations")
+    max_iterations = as_count(max_iterations, "max_iterations", 0)
     if isinstance(about, Trajectory):
         raise ValueError("robust_dlqr: expected an equilibrium (x, u), got a trajectory")
     x, u = equilibrium_point(f, about)

@@ -188,15 +188,16 @@ class Sampler:
             real,
             step.multipliers[0],
         )
+        s.x[i + 1] = step.x[1] if noise is None else f.retract(step.x[1], noise.moved[i])
+        s.done = i + 1
         if between == of_observer - 1:
             try:
                 belief = self.observer.predict(sample, belief, applied)
             except StepError as error:
-                failed = error.saying(f"prediction of the estimate after sample {k}: {error}", k)
+                failed = error.saying(f"prediction of the estimate behind step {k}: {error}", k)
                 failed.trajectory = self.trajectory(s)
                 raise failed from error
-        s.x[i + 1] = step.x[1] if noise is None else f.retract(step.x[1], noise.moved[i])
-        s.belief, s.memory, s.done = belief, memory, i + 1
+        s.belief, s.memory = belief, memory
 
     @property
     def _given(self) -> int:

@@ -21,7 +21,6 @@ from vioc.control.costs.squares import Squares
 from vioc.control.problem.consistent import loose_start
 from vioc.control.problem.limits import PathConstraint, duration_limits, end_condition, end_values, shifts
 from vioc.control.shooting.subproblem import INTERIOR
-from vioc.errors import ModelError
 from vioc.maps.made.extended import DURATION, PARAMETER, ExtendedMap
 from vioc.maps.protocol import OneStepMap
 from vioc.names import by_name
@@ -94,22 +93,14 @@ class Unknowns:
         self._read_start(initial)
 
     def _check_ranges(self) -> None:
-        """Raise `ValueError` if the map does not accept a limit of a free parameter.
-        An inertia that needs other values of the other free parameters is accepted if their upper limits do.
-        """
-        upper = {name: high[0] for name, (_, high) in self.parameters.items() if np.isfinite(high[0])}
-        for name, sides in self.parameters.items():
-            for side in (float(side[0]) for side in sides if np.isfinite(side[0])):
-                if (fault := self._fault({name: side})) and self._fault({**upper, name: side}):
-                    raise ValueError(f"parameters: limit {side:g} of {name!r}: {fault}; give possible limits")
-
-    def _fault(self, values: Mapping[str, float]) -> str:
-        """Return why the map does not accept parameter values, or an empty text."""
-        try:
-            self.f.trying(**values)
-        except ModelError as error:
-            return str(error)
-        return ""
+        """Raise `ValueError` for negative lower limits of free masses and inertias."""
+        bodies = () if self.f.system is None else self.f.system.non_negative
+        for name, (low, _) in self.parameters.items():
+            if name in bodies and -np.inf < low[0] < 0:
+                raise ValueError(
+                    f"parameters: lower limit {low[0]:g} of {name!r}: expected 0 or more, as no body has a "
+                    "negative mass or moment of inertia"
+                )
 
     def _read_start(self, initial: Any) -> None:
         """Divide the trajectory's first state into given and free components.

@@ -183,6 +183,7 @@ class TapeCore:
         departure, self.layout, self.parts = tapes[0], layout, variables.parts
         kernels = Kernels(title) if kernels is None else kernels
         kernels.add(departure.functions)
+        _driver()
         common: dict[str, Any] = {  # kept alive, because the structures point into these arrays
             "kernels": np.array(kernels.pointers, np.uint64),
             "scales": np.ascontiguousarray(layout.scales, float),

@@ -221,6 +221,13 @@ class System:
                 messages[i] = fault[1]
         return messages
 
+    @cached_property
+    def non_negative(self) -> frozenset[str]:
+        """Names of parameters that are masses or moments of inertia of bodies."""
+        masses = (node.frame.mass for node in self.nodes)
+        numbers = (v for m in masses if m is not None for v in (m.mass, *m.inertia[:3]))
+        return frozenset(v.name for v in numbers if isinstance(v, Parameter))
+
     def parameter_values(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return the values of all parameters: those `given`, and else the declared ones.
 
@@ -275,18 +282,18 @@ class System:
                     raise ModelError(f"{self.name}: with {text}{where}: {reason}")
 
     def check_masses(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
-        """Raise `ModelError` if no mass moves with a variable, because parameters are zero.
+        """Raise `ModelError` if no mass moves with a variable, because parameters are exactly zero.
 
         Arguments are those of `check_bodies`.
         """
-        numbers = {n: np.ravel(values[n]) for n in changed if n in self._bodies}
-        for i in range(max(map(len, numbers.values()), default=0)):
-            sample = {n: float(v[i % len(v)]) for n, v in numbers.items()}
-            if 0.0 in sample.values():
-                # imported by name, since mass matrices are above descriptions
-                masses = importlib.import_module("vioc.dynamics.masses")
-                others = {n: float(np.ravel(v)[i % np.size(v)]) for n, v in values.items()}
-                masses.check_mass_matrix(self, {**others, **sample})
+        names = [n for n in changed if n in self._bodies]
+        if not any((np.ravel(values[n]) == 0).any() for n in names):
+            return
+        # imported by name, since mass matrices are above descriptions
+        masses = importlib.import_module("vioc.dynamics.masses")
+        zero = np.stack(np.broadcast_arrays(*(np.ravel(values[n]) == 0 for n in names)), axis=1)
+        for i in np.unique(zero, axis=0, return_index=True)[1]:  # what moves depends on which are zero
+            masses.check_mass_matrix(self, {n: float(np.ravel(v)[i % np.size(v)]) for n, v in values.items()})
 
     # -- validation -----------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
 ANGLES, KINDS = ("yaw", "pitch", "roll"), ("RZ", "RY", "RX")
 # Attributes that name files and folders, searched for without a parser of XML. Matches may overlap, since a
 # comment or another attribute may hold a text that looks like one.
-_NAMED = re.compile(rb"""(?=(file\w*|dir)\s*=\s*(?:"([^"]*)"|'([^']*)'))""")
+_NAMED = re.compile(rb"""(?=(file\w{0,32}|dir)\s*=\s*(?:"([^"]*)"|'([^']*)'))""")
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&"}
 
 
@@ -154,13 +154,13 @@ def _stay_below(path: Path, folder: Any) -> None:
 
 
 def _resolved(path: str) -> Path | None:
-    """Return a path without links; None if nothing exists there.
-    No file can have some of the names, such as very long ones.
+    """Return a path without links, or None if nothing exists there.
+    The result is also None for names that no file can have, such as very long ones, and for loops of links.
     """
     try:
         real = Path(path).resolve()
         return real if real.exists() else None
-    except (OSError, ValueError):
+    except (OSError, RuntimeError, ValueError):
         return None
 
 

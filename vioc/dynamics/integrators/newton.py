@@ -126,7 +126,7 @@ class BranchEquations(ABC):
     @abstractmethod
     def failure(self, root: BranchRoot, k: int, where: str) -> StepError | None:
         """Return the error that explains why step k has no solution, or None.
-        The result is None if the cause is unknown. The search for the solution ended at the root `root`;
+        The result is None if the cause is unknown. The search for the solution ended at `root`;
         `where` is the beginning of the error's text.
         """
 
@@ -243,10 +243,9 @@ def follow(equations: BranchEquations, tolerance: float, start: BranchRoot | Non
             stride = 2 * stride if np.isinf(failed) else (failed - share) / (2 if good < 2 else 1)
         else:
             near_pole = near_pole or (equations.charted and same)
-            leapt = share > failed
             # A share that fails twice may lie near a singular position of the constraints. The shares between
             # it and the last root come ever closer to that position, so one share beyond it is tried first.
-            if good >= 2 and not leapt and len(there) > n:
+            if good >= 2 and share >= failed * (1 - SHORTEST) and len(there) > n:
                 failed, good, stride = share, 0, 2 * (share - last.share)
                 continue
             failed, good = min(share, failed), 0

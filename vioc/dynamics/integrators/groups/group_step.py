@@ -349,16 +349,16 @@ class IncrementEquations(BranchEquations):
         x_next = self.of.finish(self.x, w, impulse, solution.multipliers, f.theta)
         return np.ravel(x_next), solution.multipliers
 
-    def failure(self, solution: BranchRoot, k: int, where: str) -> StepError | None:
-        if not np.isnan(solution.error):
-            J = np.zeros((0, self.f.nd)) if solution.share == 0 else self(solution.w, solution.share).matrix
+    def failure(self, root: BranchRoot, k: int, where: str) -> StepError | None:
+        if not np.isnan(root.error):
+            J = np.zeros((0, self.f.nd)) if root.share == 0 else self(root.w, root.share).matrix
             J, names = J[self.f.nd :, : self.f.nd], self.f.multiplier_names
-            return singular_ahead(J, names, solution, self.dt, k, where, PASSING)
+            return singular_ahead(J, names, root, self.dt, k, where, PASSING)
         return StepError(
             f"{where}. The equations are not finite where the solver stopped: a potential or force is not a "
             "number there, or a body turns by half a turn in the step; use a smaller dt",
             k,
-            float(solution.error),
+            float(root.error),
             "not finite",
         )
 

@@ -87,7 +87,8 @@ def available(f: LinearTimeVI) -> bool:
     It can if there is a C compiler, the mechanism is a tree without constraints, and no force on one variable
     depends on the velocity of another variable.
     """
-    return f.nm == 0 and not f.graphs.coupled and f.backend.compiles(_library)
+    possible = f.backend.name != "virtual" and f.nm == 0 and not f.graphs.coupled
+    return possible and f.backend.compiles(_library)
 
 
 class LinearTimeCore:

@@ -278,7 +278,7 @@ class MaximalVI(SmoothedMap):
         return {"check": self._check_starts, "fault_of": self._fault_of if self.system.negative else None}
 
     def _program(self, feedback: bool) -> Program:
-        if not self.backend.compiles(lambda: self.near if self.graph.pairs else self.core):
+        if not self.backend.compiles(lambda: self.near.load() if self.graph.pairs else self.core):
             if self.graph.touches:
                 return InteriorProgram(self, self.interior)
             return self._programs.plain(feedback)

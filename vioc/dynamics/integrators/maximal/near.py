@@ -94,6 +94,10 @@ class NearProgram(StepByStep):
         gaps[self._smooth] = self._f.smooth_gaps(x)
         return gaps
 
+    def load(self) -> None:
+        """Compile and load the solver of steps without contacts nearby."""
+        self._selection(np.zeros(len(self._of_pair), bool))
+
     def _selection(self, near: np.ndarray) -> Selection:
         active = np.flatnonzero(near)
         key = tuple(active.tolist())
