@@ -1,8 +1,5 @@
 """Optimizers in other units: the same verdicts and the same optima in eight systems of units.
 
-Most of these systems differ by powers of 1000, to which the optimizers round their sizes; in others a task
-with several optima can end at another one.
-
 More than a hundred tasks: six mechanisms, every method with what it takes (limits of inputs and along the
 path, ends, free starts, times and parameters), each in eight other systems of units and with its cost times
 six numbers.
@@ -69,9 +66,9 @@ UNITS = (
     Units("t, m, s", kg=1e-3),
     Units("kg, mm, s", m=1e3),
     Units("kg, m, ms", s=1e3),
-    Units("kg, m, 10 s", s=0.1),
+    Units("kg, m, min", s=1 / 60),
+    Units("lb, ft, s", kg=1 / 0.45359237, m=1 / 0.3048),
     Units("g, mm, ms", 1e3, 1e3, 1e3),
-    Units("t, mm, s", 1e-3, 1e3),
     Units("g, dm, 10 s", 1e3, 10.0, 0.1),
 )
 

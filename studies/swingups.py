@@ -118,6 +118,7 @@ def swing_up(f: vioc.MidpointVI, case: Case) -> Result:
         initial=f.initial_state({case.hanging: np.pi}),
         final=f.initial_state(),
         bounds={f"u.{f.input_names[0]}": case.limit, **case.bounds},
+        tolerance=1e-9,
     )
 
 

@@ -20,6 +20,7 @@ from vioc.control.descent.symbolic.elimination import SymbolicLU, pivot_order
 from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.stage_programs import StageArguments, StagePrograms
 from vioc.control.descent.symbolic.symbolic_model import LocalModels, StageModel
+from vioc.control.problem.sizes import Sizes
 from vioc.control.stages.symbols import symmetric_solve
 from vioc.errors import StepError
 
@@ -124,7 +125,7 @@ def test_the_model_of_the_stages_is_numpys(make, weights):
     weights = (np.eye(f.nx), 2 * np.eye(f.nu)) if weights else None
     shift = 0.3
     recursions = recursions_of(f, cost, len(run), run.k0)
-    recursions.begin(run.x[0], weights)
+    recursions.begin(run.x[0], weights, Sizes.along(run))
     model, plain = StageModel(f, cost, run, recursions, shift), LocalModel(f, cost, run, weights)
     assert model.sound
     assert recursions.value == pytest.approx(cost.value(run), rel=1e-12)
@@ -224,7 +225,7 @@ def test_a_trial_is_the_projection_and_its_cost(make):
     run, cost = make()
     f = run.map
     recursions = recursions_of(f, cost, len(run), run.k0)
-    recursions.begin(run.x[0], None)
+    recursions.begin(run.x[0], None, Sizes.along(run))
     model = StageModel(f, cost, run, recursions, 0.0)
     assert recursions.can_try
     for method, gamma in (("gauss-newton", 0.3), ("steepest", 1e-3), ("gauss-newton", 0.01)):
@@ -277,7 +278,7 @@ def test_passes_know_parameters_weights_time_and_length():
     def value(g, cost, steps, k0=0):
         run = g.rollout(x, np.tile(hold(f, x), (steps, 1)), k0=k0)
         recursions = recursions_of(g, cost, steps, k0)
-        recursions.begin(x, None)
+        recursions.begin(x, None, Sizes.along(run))
         recursions.load(run)
         model = StageModel(g, cost, run, recursions, 0.0)
         zeta = model.direction("gauss-newton")
@@ -358,6 +359,26 @@ def test_a_search_makes_few_calls(dt, monkeypatch):
     assert calls.count("direction") <= calls.count("model") + calls.count("minimize")
 
 
+def test_a_search_does_not_depend_on_the_searches_before_it():
+    """Searches with one cost use the same arrays, and the extent of the first motion determines units."""
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.05)
+
+    def cost():
+        return quadratic(f, Q={"x": 0.1, "theta": 1.0}, R=0.1, Qf={"x": 10.0, "theta": 50.0})
+
+    def search(cost, x):
+        start = [x, 2.5, 0.0, 0.0]
+        return optimize(
+            f, cost, x0=start, steps=30, method="projection", max_iterations=4, raise_on_failure=False
+        )
+
+    fresh, used = search(cost(), 0.1), cost()
+    search(used, 30.0)
+    again = search(used, 0.1)
+    assert fresh.history.shift.any()
+    np.testing.assert_array_equal(again.u, fresh.u)
+
+
 @pytest.mark.parametrize("make", [swinging_pendulum, cart_pole, not_convex])
 def test_models_one_after_another(make):
     """Nothing of an iterate stays with the recursions when the next one comes."""
@@ -367,7 +388,7 @@ def test_models_one_after_another(make):
     models = LocalModels(f, cost, run, None)
     for now in (run, *others, run):
         assert models.value(now) == pytest.approx(cost.value(now), rel=1e-12)
-        model, plain = models.about(now, 0.1), LocalModel(f, cost, now, None)
+        model, plain = models.about(now, 0.1), LocalModel(f, cost, now, None, sizes=Sizes.along(run))
         assert type(model) is StageModel
         close(model.gains, plain.gains)
         for method in ("gauss-newton", "newton"):

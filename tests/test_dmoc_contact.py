@@ -77,7 +77,7 @@ def test_a_sled_slides_as_far_as_coulomb_says():
     assert len(moved) > 8 and np.abs(np.diff(moved, 2)).max() < 1e-4 and push[-1] < 1e-6
     assert (push.sum() - best["friction.sole"].sum()) * f.dt == pytest.approx(0, abs=1e-5)
     text = best.describe()
-    for words in ("converged after", "open loop: ", "gap x impulse: at most ", "of sole", "1e+00 ("):
+    for words in ("converged after", "open loop: ", "gap x impulse: at most ", "of sole", "3e-02 ("):
         assert words in text
 
 
@@ -113,10 +113,17 @@ def test_engines_find_the_same(solver):
 
 
 def test_an_end_at_a_wider_smoothing_is_said():
-    """A body is to stand where its smoothing holds it above: the verdict says how far it came."""
-    f = sled()
-    high = f.smoothing * 1e4 / G  # what only a smoothing of about that hovers at
-    problem = dict(steps=3, initial={"x": 0.0, "p.x": 0.0}, bounds={"gap.sole": (high, None)})
+    """A body is to stand where only a wide smoothing holds it: the verdict says how far the search came.
+
+    Each of two contacts carries half of the weight, and so hovers twice as high as one contact would.
+    """
+    feet = [vioc.Contact.point("sled", friction=0.4, name=name) for name in ("left", "right")]
+    body = vioc.tx("x")[vioc.tz("z", name="sled", mass=2.0)]
+    f = vioc.ContactVI(
+        vioc.System(body, vioc.Gravity(0, 0, -G), feet, vioc.JointForce("x", "push")), 0.05, smoothing=1e-8
+    )
+    high = f.smoothing * 1e4 / G
+    problem = dict(steps=3, initial={"x": 0.0, "p.x": 0.0}, bounds={"gap.left": (high, None)})
     push = Cost(f, ca.sumsqr(f.symbols.u))
     with pytest.raises(OptimizationError, match="smoothing of .* only, the map's is 1e-08") as caught:
         dmoc.solve(f, push, periodic=["z", "p.z"], **problem)

@@ -241,15 +241,16 @@ def test_path_constraints_of_steps_and_vectors():
 def test_rates_limit_the_inputs():
     f = vioc.MidpointVI(pendulum(), 0.05)
     ends = {"initial": f.state(), "final": f.state(theta=1.0)}
-    free = dmoc.solve(f, effort(f), steps=40, **ends)
+    task = ends | {"steps": 40, "tolerance": 1e-10}
+    free = dmoc.solve(f, effort(f), **task)
     rates = np.diff(free.trajectory["u.torque"]) / f.dt
     low, high = 0.8 * rates.min(), 0.9 * rates.max()
-    best = dmoc.solve(f, effort(f), steps=40, rate={"torque": (low, high)}, **ends)
+    best = dmoc.solve(f, effort(f), rate={"torque": (low, high)}, **task)
     rates = np.diff(best.trajectory["u.torque"]) / f.dt
     assert rates.min() == pytest.approx(low, abs=1e-5)
     assert rates.max() <= high + 1e-6
     assert best.cost > free.cost
-    assert (best.multipliers["rate.torque"][rates < low + 1e-5] < -1e-4).all()
+    assert (best.multipliers["rate.torque"][rates < low + 1e-5] < -1e-5).all()
 
 
 # -- closed loops, strings, prescribed motion -----------------------------------------------------
@@ -281,14 +282,13 @@ def test_free_start_of_a_closed_loop_is_consistent():
     x0 = f.initial_state(start)
     free = {"p.crank": 0.0, "p.coupler": 0.0, "p.rocker": 0.0}
     cost = Cost(f, 0.5 * ca.sumsqr(f.symbols.u), 10 * (f.quantity("crank") - x0[0]) ** 2)
-    best = dmoc.solve(f, cost, steps=10, initial={**free, "crank": x0[0] - 0.2})
+    still = np.tile(x0, (11, 1)), None
+    best = dmoc.solve(f, cost, still, steps=10, initial={**free, "crank": x0[0] - 0.2})
     x = best.trajectory.x[0]
     assert np.abs(f.lagrangian.constraints(x[:3])).max() < 1e-8
     assert best.trajectory["crank"][0] == pytest.approx(x0[0] - 0.2)
     # free momenta are those without a part that a multiplier could take up
-    best = dmoc.solve(
-        f, cost, (np.tile(x0, (11, 1)), None), steps=10, initial={"crank": x0[0] - 0.2, "v.crank": -1.0}
-    )
+    best = dmoc.solve(f, cost, still, steps=10, initial={"crank": x0[0] - 0.2, "v.crank": -1.0})
     x = best.trajectory.x[0]
     Dh = f.lagrangian.constraint_jacobian(x[:3])
     assert np.abs(Dh @ x[3:]).max() < 1e-7

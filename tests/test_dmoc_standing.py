@@ -21,7 +21,8 @@ def table(room, kind=ContactVI, final=None, start=1e-8, **options):
     bounds = {f"gap.{n}": (None, room) for n in FEET} if final is None else {}
     given = dict(initial=f.initial_state({"z": start}), final=final or {"x": 0.2}, bounds=bounds)
     cost = Cost(f, f.symbols.u[0] ** 2)
-    return dmoc.solve(f, cost, steps=10, raise_on_failure=False, **given, **options)
+    wide = dict(smoothing=0.2) | options
+    return dmoc.solve(f, cost, steps=10, raise_on_failure=False, **given, **wide)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,9 @@ def table(room, kind=ContactVI, final=None, start=1e-8, **options):
 def test_feet_that_would_throw_off_what_they_carry_are_named(kind, final, where):
     best = table(1e-6, kind, final)
     assert not best.converged
-    said = rf"gaps of front, back are limited to at most 1e-06 m at {where}, .* push with 2 times the weight"
+    said = (
+        rf"gaps of front, back are limited to at most 1e-06 m at {where}, .* push with 1.9 times the weight"
+    )
     assert re.search(said, best.message), best.message
 
 

@@ -177,7 +177,8 @@ def test_infeasible_problems_name_what_is_violated():
     assert best.status == "infeasible" and not best.converged
     worst = best.violations[0]
     assert worst.amount > 1e-3
-    assert worst.amount == max(v.amount for v in best.violations)
+    alike = [v.amount for v in best.violations if v.name == worst.name]  # of one unit
+    assert len(alike) > 1 and worst.amount == max(alike)
     assert worst.t == pytest.approx(0.05 * worst.k)
     assert (worst.lower, worst.upper) == (0.0, 0.0) and worst.name.startswith("dynamics.")
     assert np.isfinite(best.trajectory.x).all()
@@ -278,7 +279,9 @@ def test_interrupted(ctrl_c):
     best = caught.value.result
     assert signal.getsignal(signal.SIGINT) is before
     assert best.status == "interrupted"
-    assert best.violations[0].amount == pytest.approx(min(seen), rel=1e-6)
+    assert best.violations[0].amount > 0
+    least = problem.solve(max_iterations=int(np.argmin(seen)), raise_on_failure=False)
+    np.testing.assert_allclose(best.trajectory.x, least.trajectory.x, rtol=0, atol=1e-9)
     kept = problem.solve(monitor=press, raise_on_failure=False)
     assert kept.status == "interrupted"
     assert problem.solve(kept).converged

@@ -188,7 +188,7 @@ def test_bounds_of_a_horizon_by_another_solver():
     y = Measurement(f, {"x": 0.2})
     Y, U = data(N, seed=3)
     Y, x0 = Y - 2.0, np.array([0.3, -0.2])
-    bounded = MovingHorizon(f, y, N, W, P0=P0, bounds={"v": (low, None)}, max_iterations=30)
+    bounded = MovingHorizon(f, y, N, W, P0=P0, bounds={"v": (low, None)}, tolerance=1e-10, max_iterations=30)
     belief = walked(bounded, Y, U)[-1]
     A, B = f.linearize(x0)
     rows, right = [], []

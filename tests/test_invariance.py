@@ -54,6 +54,23 @@ def cart_pole(of: Units):
 
 
 @cache
+def falling_pole(of: Units):
+    """Cart with a pole that falls, to be raised: map, cost, start. Newton's Hessian is indefinite there."""
+    damping = vioc.JointDamping("theta", 0.02 * of.J * of.s)
+    pole = rz("theta")[ty(0.5 * of.m, mass=0.3 * of.kg)]
+    gravity = Gravity(0, -9.81 * of.m / of.s**2, 0)
+    f = vioc.MidpointVI(
+        System(tx("x", mass=of.kg)[pole], gravity, JointForce("x", "u"), damping), STEP * of.s
+    )
+    speed, rate = of.m / of.s, of.J / of.s
+    Q, R = {"x": rate / of.m**2, "theta": 5 * rate}, {"u": 0.05 * rate / of.N**2}
+    end = {"x": 20 * of.J / of.m**2, "theta": 50 * of.J}
+    end |= {"v.x": of.J / speed**2, "v.theta": 2 * of.J * of.s**2}
+    start = f.initial_state({"x": 0.2 * of.m, "theta": -0.6}, {"x": 0.3 * speed})
+    return f, quadratic(f, Q=Q, R=R, Qf=end), start
+
+
+@cache
 def hopper(of: Units):
     """Body over a foot on a sliding leg with limits, to be lifted: map, cost, start."""
     leg = tz("leg", name="foot", mass=0.1 * of.kg)
@@ -77,6 +94,7 @@ def in_free_time(of: Units):
 
 TASKS = {
     "projection": Task(oscillator, "projection"),
+    "projection, not convex": Task(falling_pole, "projection"),
     "auto": Task(cart_pole, "auto"),
     "shooting": Task(cart_pole, "shooting"),
     "bounds": Task(oscillator, "shooting", lambda of: {"bounds": {"u.u": 3 * of.N}}),
@@ -99,6 +117,7 @@ TASKS = {
     ),
 }
 UNITS = [Units(1e3, 1e3), Units(1e-3, 1e-3), Units(s=1e3), Units(1e3, 1e3, 1e-3), Units(1e3, 10.0, 0.1)]
+UNITS += [Units(1 / 0.45359237, 1 / 0.3048, 1 / 60)]  # pounds, feet, minutes
 COSTS = 1e-9, 1e-3, 1e3, 1e9
 
 

@@ -21,8 +21,8 @@ from vioc.maps.made.switched import SwitchedMap
 
 
 def test_corrections_go_on_while_they_help():
-    """Along a stiff circle, where every straight step leaves it: two corrections do not bring some steps
-    back, and searches with so few take 26 iterations.
+    """Along a stiff circle, where every straight step leaves it: a search without corrections takes 49
+    iterations, one with a single correction 30.
     """
     x, u = ca.SX.sym("x", 2), ca.SX.sym("u", 2)
     names: dict = dict(state_names=["x", "y"], input_names=["a", "b"])
@@ -30,7 +30,7 @@ def test_corrections_go_on_while_they_help():
     at, effort = f.symbols.x, 1e-3 * ca.sumsqr(f.symbols.u)
     cost = Cost(f, effort, 0.5e4 * (ca.sumsqr(at) - 1) ** 2 + at[0], per_time=False)
     found = Problem(f, cost, 3).solve([np.cos(1.0), np.sin(1.0)])
-    assert found.converged and found.iterations <= 16
+    assert found.converged and found.iterations <= 25
     assert kkt(f, cost, found.trajectory).residual < 1e-8
 
 
@@ -133,7 +133,7 @@ def test_states_of_a_guess_and_of_steps_satisfy_the_constraints(crank):
         found.append(optimize(f, cost, method="shooting", monitor=log.append, **guess))
         first.append(log[0].gap)
     assert max(first) <= 0.1
-    assert max(best.iterations for best in found) <= 16
+    assert max(best.iterations for best in found) <= 20
     assert found[0].cost == pytest.approx(found[1].cost, rel=1e-9)
     for best in found:
         run = f.rollout(x0, best.trajectory.u)

@@ -120,7 +120,7 @@ def optimize(
         of states by symbolic multiple shooting, unless a `direction` is given.
     tolerance : float, optional
         For shooting and DMOC: largest scaled KKT residual; default 1e-9 and 1e-8. For projection: stop at
-        -Dg(xi).zeta <= tolerance, in units of the power of 1000 in which the cost is between 30 and 30000;
+        -Dg(xi).zeta <= tolerance, in units of a thousandth of the cost;
         default 1e-6.
     max_iterations : int
     multipliers : dict, optional

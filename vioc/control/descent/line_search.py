@@ -11,7 +11,7 @@ import numpy as np
 from vioc.control.descent.local_model import DescentDirection, LocalModel
 from vioc.control.descent.symbolic.symbolic_model import LocalModels
 from vioc.control.problem.result import History, Iteration, Log, PhaseResult, Result, judged, open_loop
-from vioc.control.problem.sizes import power
+from vioc.control.problem.sizes import as_unit
 from vioc.control.problem.status import Status, advice_on, verdict
 from vioc.errors import OptimizationError, StepError
 from vioc.maps.protocol import OneStepMap
@@ -150,10 +150,10 @@ class Descent:
         """Largest predicted reduction of the cost at which an iterate is stationary.
 
         It is the tolerance in units of the cost, but at least the smallest significant cost (`noise`). The
-        unit is the power of 1000 in which the cost is between 30 and 30000.
+        unit is a thousandth of the cost.
         """
         size = max(abs(self.value), FLOOR * self.start_scale)
-        return max(self.tolerance * power(size / 1000), self.noise)
+        return max(self.tolerance * as_unit(size / 1000), self.noise)
 
     def _measure(self, model: LocalModel, slope: float) -> None:
         """Store the scale and the rounding error of the cost, for tests of convergence.

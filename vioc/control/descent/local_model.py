@@ -12,7 +12,7 @@ import numpy as np
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import adjoint, project
 from vioc.control.linear.weights import absolute
-from vioc.control.problem.sizes import Sizes, power
+from vioc.control.problem.sizes import Sizes, as_unit
 from vioc.control.regulators.riccati import riccati
 from vioc.control.stages.linear_quadratic import LinearQuadratic, joined
 from vioc.control.stages.recursion import Recursion
@@ -51,6 +51,8 @@ class LocalModel:
         Weights Q, R of the regulator with the projection's gains, Qf = Q; None: convex part of the cost.
     native : bool
         Whether Riccati recursions run in C (`recursion.in_c`).
+    sizes : Sizes, optional
+        Typical sizes of states and inputs; default: those along the trajectory.
 
     Attributes
     ----------
@@ -62,9 +64,16 @@ class LocalModel:
     _native = False
 
     def __init__(
-        self, f: OneStepMap, cost: Cost, run: Trajectory, weights: Weights | None, native: bool = False
+        self,
+        f: OneStepMap,
+        cost: Cost,
+        run: Trajectory,
+        weights: Weights | None,
+        native: bool = False,
+        sizes: Sizes | None = None,
     ):
         self.map, self.cost, self.run, self._native = f, cost, run, native
+        self.sizes = Sizes.along(run) if sizes is None else sizes
         self.lin = f.linearize_trajectory(run)
         self.expansion = cost.expand(run, self.lin)
         self.gains = self._gains(weights)
@@ -73,7 +82,7 @@ class LocalModel:
     def _gains(self, weights: Weights | None) -> np.ndarray:
         A, B = self.lin
         if weights is None:
-            factors = self._factored(convex_part(self.expansion.second, self.expansion.end_second))
+            factors = self._factored(self._convex(self.expansion.second, self.expansion.end_second))
             if factors is not None:
                 return factors[0].gains
             weights = np.eye(self.map.ndx), np.eye(self.map.nu)  # an input has no weight in the cost
@@ -92,8 +101,8 @@ class LocalModel:
         if method == "gauss-newton":
             return e.second, e.end_second
         if method == "steepest":
-            sizes = Sizes.along(self.run)
-            price = power(float(np.einsum("kii,i->", np.abs(e.luu), sizes.inputs**2)) / e.weights.sum() / 3)
+            sizes = self.sizes
+            price = as_unit(float(np.einsum("kii,i->", np.abs(e.luu), sizes.inputs**2)) / e.weights.sum() / 3)
             return self._diagonal(price / sizes.states**2, price / sizes.inputs**2)
         if self._newton is None:
             self._newton = self._newton_hessian()
@@ -102,10 +111,10 @@ class LocalModel:
     def _diagonal(self, of_x: np.ndarray, of_u: np.ndarray) -> Hessian:
         """Return a diagonal Hessian of the quadratic model.
         `of_x` and `of_u` are its diagonal entries for state and input. In each step they are multiplied by
-        the weight of this step in the cost.
+        the weight of this step in the cost, and in the last state by the mean of these weights.
         """
-        w = self.expansion.weights[:, None, None]
-        return w * np.diag(np.concatenate([of_x, of_u])), np.diag(of_x)
+        w = self.expansion.weights
+        return w[:, None, None] * np.diag(np.concatenate([of_x, of_u])), w.mean() * np.diag(of_x)
 
     def _newton_hessian(self) -> Hessian:
         e = self.expansion
@@ -127,8 +136,17 @@ class LocalModel:
             H, end = H + diagonal, end + at_end
         minimizer = self._minimizer((H, end))
         if minimizer is None and method == "gauss-newton":
-            minimizer = self._minimizer(convex_part(H, end))
+            minimizer = self._minimizer(self._convex(H, end))
         return None if minimizer is None else descending(self, DescentDirection(method, shift, *minimizer))
+
+    def _convex(self, H: np.ndarray, end: np.ndarray) -> Hessian:
+        """Return a Hessian with its eigenvalues replaced by their absolute values.
+
+        `H` has the Hessians of the steps, and `end` is that of the terminal cost. With absolute values, steps
+        stay short along directions of negative curvature.
+        """
+        of_x, of_u = self.sizes.states, self.sizes.inputs
+        return absolute(H, np.concatenate([of_x, of_u])), absolute(end, of_x)
 
     @property
     def _units(self) -> tuple[np.ndarray, np.ndarray]:
@@ -137,10 +155,11 @@ class LocalModel:
         In units of the problem's sizes, they equal the mean weight of the inputs in the cost, per unit step
         weight. If the inputs have no weight, the largest weight of the last state is used.
         """
-        e, sizes = self.expansion, Sizes.along(self.run)
+        e, sizes = self.expansion, self.sizes
         of_x, of_u = sizes.states, sizes.inputs
         mean = float(np.diag(e.luu.sum(axis=0)) @ of_u**2) / (e.weights.sum() * self.map.nu)
-        price = mean if mean > 0 else float(np.abs(e.lxx[-1] * np.outer(of_x, of_x)).max())
+        bend = float(np.abs(e.lxx[-1] * np.outer(of_x, of_x)).max())
+        price = mean if mean > 0 else bend / e.weights.mean()
         return price / of_x**2, price / of_u**2
 
     def _factored(self, H: Hessian) -> tuple[Recursion, LinearQuadratic] | None:
@@ -202,12 +221,3 @@ def descending(model: LocalModel, aim: DescentDirection) -> DescentDirection | N
     terms = np.concatenate([(e.lx * aim.dx).ravel(), (e.lu * aim.du).ravel()])
     rounding = terms.size * np.finfo(float).eps * np.abs(terms).sum()
     return replace(aim, slope=0.0) if aim.slope <= rounding else None
-
-
-def convex_part(H: np.ndarray, end: np.ndarray) -> Hessian:
-    """Return a Hessian with its eigenvalues replaced by their absolute values.
-
-    `H` has the Hessians of the steps, and `end` is that of the terminal cost. With absolute values, steps
-    stay short along directions of negative curvature.
-    """
-    return absolute(H), absolute(end)

@@ -17,7 +17,7 @@ from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import project
 from vioc.control.descent.symbolic.stage_programs import StageArguments, StagePrograms
 from vioc.control.problem.result import Iteration
-from vioc.control.problem.sizes import Sizes, power
+from vioc.control.problem.sizes import Sizes, as_unit
 from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
@@ -81,7 +81,7 @@ class Shooting:
         self._sizes = Sizes(self.f, self.X, self.U, float(self.grid.dt.sum()), {})
         of_x, of_u = self._sizes.states, self._sizes.inputs
         bend, of_z = float(np.abs(self._end[3] * np.outer(of_x, of_x)).max()), np.concatenate([of_x, of_u])
-        self._shifts = power((abs(self.value) or bend) / 30) / of_z**2  # in units of the cost
+        self._shifts = as_unit((abs(self.value) or bend) / 30) / of_z**2  # in units of the cost
 
     def iterate(self, max_iterations: int, record: Callable[[Iteration], None]) -> None:
         """Iterate until a step is small, or until no step lowers the merit function.

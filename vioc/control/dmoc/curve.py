@@ -10,7 +10,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.dmoc.phase import Phase
 from vioc.control.problem.consistent import holonomic_constraints
-from vioc.control.problem.sizes import Sizes, power
+from vioc.control.problem.sizes import Sizes, as_unit
 from vioc.maps.derivatives import Steps
 from vioc.runs.given import inputs_of, trajectory_of
 from vioc.runs.steps import SAME
@@ -80,7 +80,7 @@ def _closed(phase: Phase, X: np.ndarray, length: float, iterations: int = 20) ->
         for _ in range(iterations):
             error, slope = (np.asarray(v) for v in evaluate(closed[k], theta))
             slope = slope * of_x
-            if np.abs(error).max() < 1e-12 * power(np.abs(slope).max()):
+            if np.abs(error).max() < 1e-12 * as_unit(np.abs(slope).max()):
                 break
             slope = np.where(mask, 0.0, slope) if k else slope
             closed[k] -= of_x * np.linalg.lstsq(slope, error[:, 0], rcond=1e-8)[0].clip(-0.5, 0.5)

@@ -15,11 +15,10 @@ import numpy as np
 from vioc.control.dmoc.solvers import SolverOutcome
 from vioc.control.problem.status import Status
 
-WIDE = 1.0  # first smoothing in its unit: 1 m^2/s^2 lets a body of weight m g hover at the height 1/g
 FALL, STEEPEST, FLATTEST = 0.3, 1e-3, 0.9  # factor of the smoothing per solve: first, smallest, largest
 EASY = 10  # iterations up to which a solve makes the factor smaller
 FIRST, NARROWER, PATIENCE = 4, 0.1, 200  # first solves: most trials, factor between them, iterations of each
-BUDGET = 150  # iterations of later solves
+BUDGET = 300  # iterations of later solves
 LOOSE = 1e-6  # tolerance of all solves but the last
 
 

@@ -13,7 +13,7 @@ from vioc.checks import as_count, near_misses
 from vioc.control.costs.cost import Cost
 from vioc.control.dmoc.by_name import Raw
 from vioc.control.dmoc.curve import curve, first_step, quantities, unknowns
-from vioc.control.dmoc.homotopy import BUDGET, LOOSE, PATIENCE, WIDE, Stage, follow
+from vioc.control.dmoc.homotopy import BUDGET, LOOSE, PATIENCE, Stage, follow
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.scaling import ContactUnits, Scales, scales
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
@@ -159,8 +159,8 @@ class Problem:
             As in `vioc.control.optimize`; FATROP does not report its iterates.
         smoothing : float, optional
             First smoothing of the homotopy for maps with contact, m^2/s^2; the last is the maps' own.
-            The default is 1 in a unit that follows from the problem's lengths and times (`ContactUnits`,
-            powers of 1000), or the maps' own smoothing if the guess is a solution of the same program.
+            The default is g L/10 with the acceleration g of gravity and the extent L of the mechanism, or the
+            maps' own smoothing if the guess is a solution of the same program.
 
         Returns
         -------
@@ -179,7 +179,7 @@ class Problem:
         limits = self._limits(t, initial)
         target, known = t.own_smoothing, self._duals(guess, t)
         units = ContactUnits() if target is None else self._contact_units(guess, t, target)
-        wide = 0.0 if target is None else smoothing or (WIDE * units.smoothing if known is None else target)
+        wide = 0.0 if target is None else smoothing or (units.smoothing if known is None else target)
         w, p = np.clip(self._start(guess, t, wide), *limits), t.given_values(wide, units.pull)
         self._check_finite(t, w, p)
         sizes = scales(t, w, p)

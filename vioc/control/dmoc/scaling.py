@@ -1,10 +1,10 @@
 """Scaling of a nonlinear program, so that a solve does not depend on units.
 
 Unknowns are divided by their typical sizes. Equations and constraints are divided by sizes that follow from
-the quantities in them or from their limits. The cost is divided by the power of 1000 for which its gradient
-at the guess is between 1 and 1000. See docs/maths/dmoc.md, "Units".
+the quantities in them or from their limits. The cost is divided so that the larger of its value and its
+gradient at the guess has a given size. See docs/maths/dmoc.md, "Units".
 
-The scale of a free parameter is the power of 1000 nearest to its value and limits. The scale of an unknown
+The scale of a free parameter is the largest of its value and limits. The scale of an unknown
 without a known unit, such as a multiplier, is the change of the unknown that changes its equation by the
 scale of the equation. The scale of a step equation is the scale of the state that has the factor 1 in it. The
 scale of a condition on a quantity is the size of the quantity. The scale of any other constraint is its
@@ -24,11 +24,13 @@ from vioc.control.dmoc import eliminated
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.separable import SeparableProgram
 from vioc.control.dmoc.transcription import PULL, Transcription
-from vioc.control.problem.sizes import Sizes, power
+from vioc.control.problem.sizes import Sizes, as_unit
 from vioc.names import INPUTS
 
 OF_QUANTITIES = "final ", "initial ", "periodic.", "joint.", "gap."  # prefixes in names of constraints
-RATE, STEP = "rate.", "gap.step"
+RATE, NEXT, STEP = "rate.", "gap.", "gap.step"
+HOVER = 0.1  # height at which bodies hover at the first smoothing, relative to the extent of the mechanism
+STEEPNESS = 30.0  # the larger of the scaled cost and its gradient at the guess
 GROWN = 1000.0  # ratio of an unknown at the end of a search to its size above which the size is raised
 
 
@@ -59,14 +61,15 @@ class Scales(NamedTuple):
             for index in (*layout.X.T, *layout.U.T, *layout.L.T, *layout.V.T):
                 index = index[index >= 0]
                 ratio = float(np.abs(w[index] / of_w[index]).max(initial=0.0))
-                of_w[index] *= power(ratio) if ratio > GROWN else 1.0
+                of_w[index] *= as_unit(ratio) if ratio > GROWN else 1.0
         return self._replace(unknowns=of_w) if (of_w != self.unknowns).any() else None
 
     def priced(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
         """Return these scales with a new unit of the cost.
-        The unit follows from the gradient of the cost at the variables w.
+        In this unit, the larger of the cost and its gradient at the variables w is `STEEPNESS`.
         """
-        return self._replace(cost=_price(t.program, w, p, self.unknowns))
+        size = _size_of_cost(t.program, w, p, self.unknowns)
+        return self._replace(cost=as_unit(size / STEEPNESS))
 
 
 class Scaled:
@@ -108,7 +111,7 @@ class Scaled:
     @cached_property
     def jac_g(self) -> ca.Function:
         g, J = self.program.jac_g(*self._args)
-        J = _weighed(J, self._of_w, 1 / self._of_g)
+        J = _scaled(J, self._of_w, self._of_g)
         return ca.Function("jac_g", [self.x, self.q], [g / self._of_g, J], ["x", "p"], ["g", "jac"])
 
     @cached_property
@@ -117,16 +120,21 @@ class Scaled:
         H = self.program.hess_lag(*self._args, sigma / self._of_f, mu / self._of_g)
         names = ["x", "p", "lam_f", "lam_g"]
         args = [self.x, self.q, sigma, mu]
-        return ca.Function("hess_lag", args, [_weighed(H, self._of_w, self._of_w)], names, ["hess"])
+        H = _scaled(H, self._of_w, 1 / self._of_w)
+        return ca.Function("hess_lag", args, [H], names, ["hess"])
 
 
-def _weighed(matrix: ca.MX, of_columns: ca.MX, of_rows: ca.MX) -> ca.MX:
-    """Multiply the rows and columns of a sparse matrix by given factors."""
+def _scaled(matrix: ca.MX, of_columns: ca.MX, of_rows: ca.MX) -> ca.MX:
+    """Multiply the columns of a sparse matrix by factors, and divide its rows.
+
+    FATROP requires that a step's equation has exactly the factor 1 at its next state: a quotient of two equal
+    scales is 1, a product with a reciprocal may be off by a rounding error.
+    """
     pattern = matrix.sparsity()
     if not pattern.nnz():
         return matrix
     rows, columns = pattern.get_triplet()
-    return ca.MX(pattern, ca.vec(matrix.nz[:]) * of_columns[columns] * of_rows[rows])
+    return ca.MX(pattern, ca.vec(matrix.nz[:]) * of_columns[columns] / of_rows[rows])
 
 
 # -- sizes ---------------------------------------------------------------------------------------------
@@ -147,9 +155,10 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 
 
 class ContactUnits(NamedTuple):
-    """Unit of the smoothing of contact, m^2/s^2, and acceleration of gravity, m/s^2.
-    Both follow from the lengths and times of a problem. They are 1 m^2/s^2 and 10 m/s^2 if these lengths and
-    times are of the order of 1 m and 1 s.
+    """First smoothing of contact, m^2/s^2, and acceleration of gravity, m/s^2.
+    With this smoothing, a body hovers at the height `HOVER` L above the ground, with the extent L of the
+    mechanism in the first state, but at least a tenth of the typical length l of the problem. Without
+    gravity, the acceleration is 10 l/T^2 with the duration T.
     """
 
     smoothing: float = 1.0
@@ -157,19 +166,19 @@ class ContactUnits(NamedTuple):
 
     @classmethod
     def of(cls, t: Transcription, w: np.ndarray, p: np.ndarray) -> ContactUnits:
-        """Return the unit of contact smoothing and the typical gravity of a problem.
+        """Return the first smoothing of contact and the typical gravity of a problem.
         w is a guess of the variables and p are the parameters of the nonlinear program `t`.
         """
         each = _sizes(t, w, p)
         sizes = next((s for s in each if s.measured), each[0])
-        speed = sizes.of_unit("m/s")
-        assert speed is not None
-        return cls(speed**2, PULL * speed / sizes.time)
+        length, acceleration = (sizes.of_unit(unit) or 1.0 for unit in ("m", "m/s^2"))
+        pull = sizes.gravity or PULL * acceleration
+        return cls(HOVER * max(sizes.extent, 0.1 * length) * pull, pull)
 
 
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
     """Return the typical sizes of the states and inputs of each phase.
-    The unit of time follows from the total duration of all phases. With contact, this unit is at least the
+    The unit of time follows from the total duration of all phases. With contact and gravity, this unit is the
     time of a fall from a typical height, and all momenta have the same typical size.
     """
     lengths = [
@@ -195,10 +204,7 @@ def _fall(sizes: Sizes) -> float:
     """Return the typical time of a fall, s, or 0 without gravity.
     It is sqrt(L/g) with the typical length L and the acceleration g of gravity.
     """
-    terms = getattr(sizes.map.system, "potentials", ())
-    pulls = [[float(g.x), float(g.y), float(g.z)] for g in terms if getattr(g, "keyword", "") == "GRAVITY"]
-    size = float(np.linalg.norm(np.sum(pulls, axis=0))) if pulls else 0.0
-    return float(np.sqrt((sizes.of_unit("m") or 1.0) / size)) if size else 0.0
+    return float(np.sqrt((sizes.of_unit("m") or 1.0) / sizes.gravity)) if sizes.gravity else 0.0
 
 
 def _limits(phase: Phase) -> dict[str, np.ndarray]:
@@ -256,11 +262,11 @@ def _of_rows(
     for index, unit in zip((*layout.L.T, *layout.V.T), units, strict=True):
         index = index[index >= 0]
         largest, size = float(slopes[index].max(initial=0.0)), sizes.of_unit(unit)
-        of_w[index] = size if size is not None else power(1 / largest) if largest > 0 else 1.0
+        of_w[index] = size if size is not None else as_unit(1 / largest) if largest > 0 else 1.0
     reach = J @ of_w
     for rows, size in sized:
         if size is None:
-            of_g[rows] = power(float(reach[rows].max(initial=0.0)))
+            of_g[rows] = as_unit(float(reach[rows].max(initial=0.0)))
 
 
 def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
@@ -269,6 +275,8 @@ def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
         return sizes.time
     if name.startswith(RATE):
         return sizes.of(INPUTS + name.removeprefix(RATE)) / sizes.time
+    if name.startswith(NEXT) and name.removeprefix(NEXT) in phase.map.state_names:
+        return sizes.of(name.removeprefix(NEXT))
     step = phase.equations.relaxed
     if step is not None and name in step.rows and (unit := step.row_units[step.rows.index(name)]):
         return sizes.of_unit(unit)
@@ -276,16 +284,15 @@ def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
     return sizes.known(_quantity(name) if measured is None else measured)
 
 
-def _price(program: SeparableProgram, w: np.ndarray, p: np.ndarray, of_w: np.ndarray) -> float:
-    """Return the unit by which the cost is divided, from its gradient at the guess.
-    It is the power of 1000 for which the gradient of the divided cost is between 1 and 1000.
+def _size_of_cost(program: SeparableProgram, w: np.ndarray, p: np.ndarray, of_w: np.ndarray) -> float:
+    """Return the larger of the cost and its scaled gradient at the variables w.
 
-    If cost and gradient vanish, the unit follows from the diagonal of the Hessian: it is the change of the
-    cost if the variables change by their sizes.
+    If both vanish, the size follows from the diagonal of the Hessian: it is the change of the cost if the
+    variables change by their sizes.
     """
     cost, slope = (np.asarray(part).ravel() for part in program.grad_f(w, p))
     size = max(float(np.abs(cost).max()), float(np.abs(of_w * slope).max(initial=0.0)))
     if not size:
         bend = program.hess_lag(w, p, 1.0, 0.0).sparse().diagonal()
         size = 0.5 * float(np.abs(bend) @ of_w**2)
-    return power(size / 30)
+    return size

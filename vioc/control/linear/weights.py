@@ -174,7 +174,13 @@ def input_weight(f: OneStepMap, value: Any, what: str, *, definite: bool = False
     return weight_matrix(value, f.input_names, what, definite=definite, prefix=INPUTS)
 
 
-def absolute(H: np.ndarray) -> np.ndarray:
-    """Return symmetric matrices with eigenvalues replaced by their absolute values."""
-    values, vectors = np.linalg.eigh(H)
+def absolute(H: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
+    """Return symmetric matrices with eigenvalues replaced by their absolute values.
+
+    H has the shape (..., n, n). The eigenvalues are those in units of the variables' typical sizes (n,), by
+    default 1. With sizes, the result in other units is the same matrix.
+    """
+    units = np.ones(H.shape[-1]) if sizes is None else sizes
+    values, vectors = np.linalg.eigh(H * np.outer(units, units))
+    vectors = vectors / units[:, None]
     return (vectors * np.abs(values)[..., None, :]) @ np.swapaxes(vectors, -1, -2)

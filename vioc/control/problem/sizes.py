@@ -1,8 +1,9 @@
 """Typical sizes of states and inputs, which make a search independent of units.
 
 A size is a product of powers of a mass, a length and a time: the mass of the mechanism, the extent of
-mechanism and motion, and the duration. The size of a momentum or input of a single variable follows from the
-inertia of this variable instead of the whole mechanism's: a wrist needs less torque than a shoulder.
+mechanism and motion, and the duration or, where it is shorter, the time of a fall by this extent. The size of
+a momentum or input of a single variable follows from the inertia of this variable instead of the whole
+mechanism's: a wrist needs less torque than a shoulder.
 Quantities without a known unit have size 1.
 """
 
@@ -14,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from vioc.maps.made.extended import PARAMETER
+from vioc.maps.made.extended import PARAMETER, START
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS
 from vioc.runs.trajectory import Trajectory
 
-LARGEST = 16  # power of 1000 up to which products of a mass, lengths and times are finite numbers
+LARGEST = 1e48  # largest unit; products of a few such units are finite numbers
 POWERS = {  # powers of mass, length and time
     "": (0, 0, 0),
     "1": (0, 0, 0),
@@ -48,15 +49,13 @@ def powers(unit: str) -> tuple[int, int, int] | None:
     return (int(total[0]), int(total[1]), int(total[2])) if unit else None
 
 
-def power(value: float) -> float:
-    """Return the power of 1000 nearest to a value, which serves as a unit.
+def as_unit(value: float) -> float:
+    """Return a value as a unit: 1 if it is not positive and finite.
 
-    Examples of such units are g, kg and t, or mm, m and km. A value near 1 has the unit 1, and is not changed
-    by scaling, to the bit. A problem that is rescaled by such a unit leads to the same scaled problem.
+    The value is not rounded, so the problem in other units of mass, length and time leads to the same scaled
+    problem, and to the same iterates up to rounding errors.
     """
-    if not 0 < value < np.inf:
-        return 1.0
-    return 1000.0 ** int(np.clip(round(np.log10(value) / 3), -LARGEST, LARGEST))
+    return float(np.clip(value, 1 / LARGEST, LARGEST)) if 0 < value < np.inf else 1.0
 
 
 class Sizes:
@@ -78,6 +77,10 @@ class Sizes:
     ----------
     time : float
         The unit of time, s.
+    gravity : float
+        Acceleration of gravity, m/s^2, 0 without gravity.
+    extent : float
+        Extent of the mechanism in the first state, m.
     measured : bool
         True if the length follows from the problem; False if the problem has none and 1 m is assumed.
     """
@@ -96,16 +99,16 @@ class Sizes:
         while getattr(body, "inner", None) is not None:
             body = body.inner
         self._mass, self.time = 0.0, duration
-        extent = 0.0
+        extent = self.extent = 0.0
         if getattr(body, "system", None) is not None:
             masses = (node.frame.mass for node in body.system.nodes)
             self._mass = sum(float(m.mass) for m in masses if m)
-            extent = _extent(body, X)
+            extent, self.extent = _extent(body, X), _extent(body, X[:1])
         inputs = (INPUTS + n for n in f.input_names)
         values = [*zip(f.state_names, X.T, strict=True), *zip(inputs, U.T, strict=True), *known.items()]
         told = [(f.unit(n), value) for n, value in values]
         constants = [n for n in f.state_names if n.startswith(PARAMETER) and powers(f.unit(n)) is None]
-        self._own = {n: power(_largest(*(v for m, v in values if m == n))) for n in constants}
+        self._own = {n: as_unit(_largest(*(v for m, v in values if m == n))) for n in constants}
         if not self._mass and hasattr(body, "mass_scale"):
             self._mass = float(np.max(body.mass_scale)) / (extent or 1.0) ** 2
         self._mass = self._mass or 1.0
@@ -113,14 +116,17 @@ class Sizes:
         found = self._lengths(told)
         length = max(extent, found[0]) or found[1] or found[2] / 4 or 1.0  # from rest to rest
         self.measured = bool(max(extent, *found))
-        self._mass, self._length, self.time = power(self._mass), power(length), power(self.time)
+        self.gravity = _gravity(body)
+        if self.gravity:
+            self.time = min(self.time, float(np.sqrt(length / self.gravity)))
+        self._mass, self._length, self.time = as_unit(self._mass), as_unit(length), as_unit(self.time)
         self._shares = self._inertias(body, known) if single else {}
 
     def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
         """Return inertias of joint variables, relative to the inertia of the mechanism.
         The keys are the names of the momenta of these variables, and of the inputs that drive the variables.
 
-        Inertias are powers of 1000. Inputs with known limits, and the momenta that they drive, are left out.
+        Inputs with known limits, and the momenta that they drive, are left out.
         """
         lag, found = getattr(body, "lagrangian", None), dict[str, float]()
         if lag is None or not hasattr(lag, "mass_scale"):
@@ -130,7 +136,7 @@ class Sizes:
             a = powers(self.map.unit(momentum)) if momentum in self.map.state_names else None
             if a is not None:
                 whole = self._mass * self._length ** (2 * (a[1] - 1))
-                found[momentum] = power(float(inertia) / whole)
+                found[momentum] = as_unit(float(inertia) / whole)
         for force in body.system.forces:
             moved, driven = force.variable_names(), force.input_names()
             if len(moved) == len(driven) == 1 and not force.frame_names():
@@ -164,8 +170,10 @@ class Sizes:
     def known(self, name: str) -> float | None:
         """Return the typical size of a quantity, None if its unit is not known.
 
-        Free parameters have sizes from their values and limits.
+        Free parameters have sizes from their values and limits. The initial value of a periodic state has the
+        size of this state, with which it changes.
         """
+        name = name.removeprefix(START)
         size = self.of_unit(self.map.unit(name))
         return self._own.get(name) if size is None else size * self._shares.get(name, 1.0)
 
@@ -216,6 +224,13 @@ def _largest(*values: Any) -> float:
     """Return the largest magnitude of all finite values, 0 if there are none."""
     each = [np.abs(np.asarray(value, float)) for value in values]  # None becomes NaN
     return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in each), default=0.0)
+
+
+def _gravity(body: Any) -> float:
+    """Return the acceleration of gravity in a mechanism, m/s^2, 0 without gravity."""
+    terms = getattr(getattr(body, "system", None), "potentials", ())
+    pulls = [[float(g.x), float(g.y), float(g.z)] for g in terms if getattr(g, "keyword", "") == "GRAVITY"]
+    return float(np.linalg.norm(np.sum(pulls, axis=0))) if pulls else 0.0
 
 
 def _extent(body: Any, X: np.ndarray) -> float:

@@ -90,6 +90,8 @@ class Interior:
     at_rounding : int
         Consecutive full, longer or refused steps that predicted a reduction of the merit below its rounding
         error. Shorter steps are not counted; the next subproblem sets the count to 0.
+    unseen : bool
+        True if the last step predicted a reduction of the merit below its rounding error.
     crawled : int
         Consecutive short steps.
     stalled, violation : int, float
@@ -128,7 +130,7 @@ class Interior:
         self.falling = self.exact = False
         self.at_rounding = self.crawled = self.stalled = 0
         self.violation = np.inf
-        self.begun = False
+        self.begun = self.unseen = False
         self._highest = -np.inf  # largest cost of a trajectory of this search
         self.status: Status | None = None
         self.note, self.error = "", np.inf
@@ -154,7 +156,7 @@ class Interior:
                     if self.warm:
                         it = self.now = self.subproblem.begin_near(it, b)
                 self.error, of_subproblem = self.subproblem.errors(it, b)
-                if self.at_rounding and self.subproblem.tolerance < self.error <= ROUNDED:
+                if self.unseen and self.error > self.subproblem.tolerance:
                     it = self._with_adjoint(b)
                 if self.error <= self.subproblem.tolerance and (small := self.subproblem.scaled_up(it, b)):
                     it = self.now = small
@@ -188,16 +190,17 @@ class Interior:
         )
 
     def _with_adjoint(self, b: StageBlocks) -> Iterate:
-        """Replace the costates by those of the adjoint recursion if this gives an optimum.
-        Return the iterate, changed or not.
+        """Replace the costates by those of the adjoint recursion if this helps.
+        It does if the result is an optimum, or nearly one. Return the iterate, changed or not.
 
         The method is called after a step whose predicted reduction of the merit is below rounding: the KKT
-        residual may then consist of rounding errors of the Riccati recursion. If the new costates do not give
-        an optimum, those of Newton's step stay, since the exact Hessian of the next step uses them.
+        residual may then consist of rounding errors of the Riccati recursion, or of costates that only full
+        steps would bring to their values. If neither is so, the costates of Newton's step stay, since the
+        exact Hessian of the next step uses them.
         """
         adjoint = self.subproblem.with_adjoint(self.now, b)
         error, _ = self.subproblem.errors(adjoint, b)
-        if error <= self.subproblem.tolerance:
+        if error <= self.subproblem.tolerance or error <= ROUNDED < self.error:
             self.now, self.error = adjoint, error
         return self.now
 
@@ -245,10 +248,9 @@ class Interior:
         if subproblem.raise_mu(d):
             merit = subproblem.merit(it.point, it.s)
             d = self.newton.solve(it, model, it.point.gaps, subproblem.residuals(it.point, it.s))
-        unseen = self.error <= ROUNDED and not seen(d.slope, merit.value)
-        moved, length, trials = self.search.take(
-            it, model, d, merit, self.lin if self.exact else None, unseen
-        )
+        self.unseen = not seen(d.slope, merit.value)
+        small = self.unseen and self.error <= ROUNDED
+        moved, length, trials = self.search.take(it, model, d, merit, self.lin if self.exact else None, small)
         # the record's field `shift` is the damping for Gauss-Newton steps
         kind, shift = ("newton", self.shift) if self.exact else ("gauss-newton", self.damping)
         cost, descent, violation = it.point.cost, d.slope / subproblem.scale, merit.violation

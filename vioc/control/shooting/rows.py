@@ -29,7 +29,7 @@ from vioc.control.problem.limits import (
     full_names,
     limit_scale,
 )
-from vioc.control.problem.sizes import Sizes, power
+from vioc.control.problem.sizes import Sizes, as_unit
 from vioc.errors import StartOutside
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
@@ -215,7 +215,7 @@ class ConstraintRows:
             both += [] if p.at_end is None else [reach_end[p.at_end]]
             size = float(np.concatenate(both).max(initial=0.0))
             named = sizes.known(p.constraint.name.removeprefix("final ").removeprefix("initial "))
-            scale = limit_scale(*p.limits, named or power(size))
+            scale = limit_scale(*p.limits, named or as_unit(size))
             again.places.append(replace(p, scale=scale))
             for side in (again.lower, again.upper):
                 steps, last = side[: n * self.m].reshape(n, self.m), side[n * self.m :]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vioc.control.costs.cost import Predicted
-from vioc.control.problem.sizes import power
+from vioc.control.problem.sizes import as_unit
 from vioc.control.shooting.stages import Point, StageBlocks, Stages
 from vioc.control.stages.linear_quadratic import costates
 
@@ -469,7 +469,7 @@ class Subproblem:
         slope, bend = _largest(b.g, b.g_end), _largest(b.H, b.H_end)
         curve, cost = it.point.curve, self.stages.cost
         last = cost.end(curve.x[-1], curve.map.theta, cost.reference_rows(len(curve))[-1])[0]
-        self.unit = power(max(CHEAP * of_inputs, abs(it.point.cost - last)) or max(slope, bend))
+        self.unit = as_unit(max(CHEAP * of_inputs, abs(it.point.cost - last)) or max(slope, bend))
         if self._scaled:
             self.unit = min(self.unit, 1 / self.scale)  # at most the unit of the search that set the scale
             return

@@ -21,6 +21,7 @@ from vioc.control.problem.sizes import Sizes
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.trajectory import Trajectory
 
+REGULAR = 1e8  # sum of |entries| of scaled A, B above which the map itself checks if the step is singular
 STOP = 0.5  # threshold between 0 and 1 for the stage outputs that indicate failure
 
 
@@ -101,18 +102,17 @@ class Recursions:
             self.L = self._curvature.outputs[0].reshape(N, ns, ns)
         else:
             self.L = grid.w[:, :, None] * self._constant
-            self._convex = (grid.w[:, :, None] * absolute(self._constant)).reshape(N, -1)
-        self._sizes: np.ndarray | None = None  # of states and inputs
         self._weights: Weights | None = None
         self._end_known: tuple[np.ndarray, np.ndarray] | None = None
 
     # -- the iterate --------------------------------------------------------------------------------
 
-    def begin(self, x0: np.ndarray, weights: Weights | None) -> None:
-        """Set the initial state of a search, and the weights Q, R of a regulator.
+    def begin(self, x0: np.ndarray, weights: Weights | None, sizes: Sizes) -> None:
+        """Set initial state, weights Q, R of a regulator, and typical sizes.
         The gains of this regulator are the feedback of trial rollouts.
         """
-        self._weights = weights
+        self._weights, self._end_known, self.sizes = weights, None, sizes
+        self._sizes = np.concatenate([sizes.states, sizes.inputs])
         self._start[1:] = x0
         if weights is not None:
             Q, R = weights
@@ -121,7 +121,8 @@ class Recursions:
             block[:n, :n], block[n:, n:] = Q, R
             self._regulator[:] = block.reshape(-1)
         elif self._constant is not None:
-            self._regulator[:] = self._convex
+            convex = absolute(self._constant, self._sizes)
+            self._regulator[:] = (self._grid.w[:, :, None] * convex).reshape(len(self.u), -1)
 
     @property
     def w(self) -> np.ndarray:
@@ -133,9 +134,6 @@ class Recursions:
     def load(self, run: Trajectory) -> None:
         """Set the iterate to a given trajectory."""
         self.x[:], self.u[:], self.multipliers[:] = run.x, run.u, run.multipliers
-        if self._sizes is None:
-            sizes = Sizes.along(run)
-            self._sizes = np.concatenate([sizes.states, sizes.inputs])
         self._end.call()
 
     @property
@@ -167,16 +165,16 @@ class Recursions:
             if not np.isfinite(self.L).all():
                 return False, False
             if self._weights is None:
-                self._regulator[:] = absolute(self.L).reshape(len(self.L), -1)
+                self._regulator[:] = absolute(self.L, self._sizes).reshape(len(self.L), -1)
         curvature = self._constant
         if curvature is None:
             curvature = self.L.sum(axis=0) / self._grid.w.sum()
         if not np.isfinite(self.lxx_end).all():
             return False, False
-        assert self._sizes is not None
         of_u, of_x = self._sizes[nx:], self._sizes[:nx]
         mean = float((np.diag(curvature)[nx:] * of_u**2).mean())
-        price = mean if mean > 0 else float(np.abs(self.lxx_end * np.outer(of_x, of_x)).max())
+        bend = float(np.abs(self.lxx_end * np.outer(of_x, of_x)).max())
+        price = mean if mean > 0 else bend / self._grid.w.mean()
         self.unit = price / self._sizes**2
         weights = self._weights
         G = self._end_part() if weights is None else weights[0]
@@ -187,6 +185,9 @@ class Recursions:
         self._shifted_end(carry[square + nx :], self.lxx_end, add[:nx])
         if self._about.call() < len(self.u):
             return False, False
+        growth = np.concatenate([self.blocks["A"], self.blocks["B"]], axis=2) * self._sizes / of_x[:, None]
+        if np.abs(growth).sum(axis=(1, 2)).max() > REGULAR:
+            return False, False
         return True, bool(self._about.outputs[0][-1, 0] == 0)
 
     def _end_part(self) -> np.ndarray:
@@ -195,17 +196,19 @@ class Recursions:
         """
         known = self._end_known
         if known is None or not np.array_equal(known[0], self.lxx_end):
-            self._end_known = known = self.lxx_end.copy(), absolute(self.lxx_end)
+            of_x = self._sizes[: len(self.lx_end)]
+            self._end_known = known = self.lxx_end.copy(), absolute(self.lxx_end, of_x)
         return known[1]
 
     def _shifted_end(self, carry: np.ndarray, P: np.ndarray, add: np.ndarray) -> None:
         """Write the terminal cost's Hessian and gradient into the array `carry`.
 
-        `carry` gets the matrix P + diag(add), followed by the gradient at the last sample.
+        `carry` gets the matrix P + w diag(add) with the mean weight w of a step in the cost, followed by
+        the gradient at the last sample.
         """
         nx = len(P)
         carry[: nx * nx] = P.reshape(-1)
-        carry[: nx * nx : nx + 1] += add
+        carry[: nx * nx : nx + 1] += self._grid.w.mean() * add
         carry[nx * nx :] = self.lx_end
 
     def minimize(self, shift: float) -> int | None:

@@ -41,6 +41,7 @@ class LocalModels:
     def __init__(self, f: OneStepMap, cost: Cost, first: Trajectory, weights: Weights | None):
         self.map, self.cost, self._weights, self._native = f, cost, weights, in_c(f.backend.name)
         self._recursions: Recursions | None = None
+        self._sizes = Sizes.along(first)
         programs = StagePrograms.of(f, cost, SMALL, first.step_lengths)
         if programs is not None:
             n, h = len(first), first.step_lengths
@@ -52,7 +53,7 @@ class LocalModels:
                 self._recursions = self._free.pop()
             except IndexError:
                 self._recursions = Recursions(programs, f, cost, StageArguments.of(f, cost, n, first.k0, h))
-            self._recursions.begin(first.x[0], weights)
+            self._recursions.begin(first.x[0], weights, self._sizes)
 
     def close(self) -> None:
         """Give the arrays of this search back to a pool.
@@ -81,7 +82,7 @@ class LocalModels:
             model = StageModel(self.map, self.cost, run, self._recursions, shift)
             if model.sound:
                 return model
-        return LocalModel(self.map, self.cost, run, self._weights, self._native)
+        return LocalModel(self.map, self.cost, run, self._weights, self._native, self._sizes)
 
 
 class StageModel(LocalModel):
@@ -95,7 +96,7 @@ class StageModel(LocalModel):
     """
 
     def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, recursions: Recursions, shift: float):
-        self.map, self.cost, self.run = f, cost, run
+        self.map, self.cost, self.run, self.sizes = f, cost, run, recursions.sizes
         self._recursions, self._shift, self._newton = recursions, shift, None
         self._aim: DescentDirection | None = None
         recursions.load(run)
@@ -159,7 +160,7 @@ class StageModel(LocalModel):
         self.trouble = None
         value = self._recursions.attempt(gamma)
         if value is None:  # a step that the kernel cannot solve but `track` may, or a trial that diverges
-            of_x = Sizes.along(self.run).of_states
+            of_x = self.sizes.of_states
             if not np.abs(self._recursions.reached / of_x).max() < AWAY * (
                 1 + np.abs(self.run.x / of_x).max()
             ):
