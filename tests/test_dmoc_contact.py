@@ -131,6 +131,22 @@ def test_an_end_at_a_wider_smoothing_is_said():
     assert not best.converged and min(s.smoothing for s in best.stages if s.status == "converged") > 1e-6
 
 
+def test_the_first_smoothing_follows_the_gravity_of_the_map():
+    """On the Moon, bodies hover as high at a smoothing that is smaller by the ratio of the weights."""
+    body = tx("x")[tz("z", name="sled", mass=2.0)]
+    sole = Contact.point("sled", friction=0.4, name="sole")
+    g, push = vioc.P("g", G), JointForce("x", "push")
+    earth = ContactVI(System(body, Gravity(0, 0, -1.0 * g), sole, push), 0.05, smoothing=1e-8)
+
+    def first(f):
+        stands = {"x": 0.0, "z": 1e-9, "p.x": 0.0}
+        cost = Cost(f, ca.sumsqr(f.symbols.u))
+        best = dmoc.solve(f, cost, steps=3, initial=stands, final={"x": 0.1}, raise_on_failure=False)
+        return best.stages[0].smoothing
+
+    assert first(earth.with_parameters(g=1.62)) == pytest.approx(first(earth) * 1.62 / G, rel=1e-9)
+
+
 def test_a_search_that_is_stopped_on_its_way_has_not_converged():
     """Each of its solves does; the smoothing that it reaches is not the map's."""
     w = np.zeros(1)

@@ -546,7 +546,9 @@ def test_parameters_are_chosen_by_shooting_and_by_dmoc_alike(task):
     cost = quadratic(f, Q={"x": 1}, R=0.1, Qf={"x": 20, "a": 20})
     how = dict(x0=f.initial_state(x=0.3, a=0.4), steps=20, **task)
     one = optimize(f, cost, method="shooting", **how)
-    other = optimize(f, cost, one, method="dmoc", tolerance=1e-10, **how)
+    off = one.x + 0.05 * np.sin(np.arange(21))[:, None], 0.9 * one.u
+    other = optimize(f, cost, off, method="dmoc", tolerance=1e-10, **how)
+    assert other.iterations > 1
     assert other.cost == pytest.approx(one.cost, rel=1e-7, abs=1e-9)
     assert other.duration == pytest.approx(one.duration, rel=1e-5)
     for name in task["parameters"]:

@@ -85,7 +85,8 @@ class LocalModel:
             factors = self._factored(self._convex(self.expansion.second, self.expansion.end_second))
             if factors is not None:
                 return factors[0].gains
-            weights = np.eye(self.map.ndx), np.eye(self.map.nu)  # an input has no weight in the cost
+            sizes = self.sizes  # an input has no weight in the cost
+            weights = np.diag(1 / sizes.states**2), np.diag(1 / sizes.inputs**2)
         Q, R = weights
         return riccati(A, B, Q, R, Q)[0]
 
@@ -102,7 +103,8 @@ class LocalModel:
             return e.second, e.end_second
         if method == "steepest":
             sizes = self.sizes
-            price = as_unit(float(np.einsum("kii,i->", np.abs(e.luu), sizes.inputs**2)) / e.weights.sum() / 3)
+            price = float(np.einsum("kii,i->", np.abs(e.luu), sizes.inputs**2)) / e.weights.sum() / 3
+            price = as_unit(price or self._bend)
             return self._diagonal(price / sizes.states**2, price / sizes.inputs**2)
         if self._newton is None:
             self._newton = self._newton_hessian()
@@ -139,6 +141,12 @@ class LocalModel:
             minimizer = self._minimizer(self._convex(H, end))
         return None if minimizer is None else descending(self, DescentDirection(method, shift, *minimizer))
 
+    @property
+    def _bend(self) -> float:
+        """Largest scaled second derivative of the terminal cost, over a step's weight."""
+        e, of_x = self.expansion, self.sizes.states
+        return float(np.abs(e.lxx[-1] * np.outer(of_x, of_x)).max() / e.weights.mean())
+
     def _convex(self, H: np.ndarray, end: np.ndarray) -> Hessian:
         """Return a Hessian with its eigenvalues replaced by their absolute values.
 
@@ -158,8 +166,7 @@ class LocalModel:
         e, sizes = self.expansion, self.sizes
         of_x, of_u = sizes.states, sizes.inputs
         mean = float(np.diag(e.luu.sum(axis=0)) @ of_u**2) / (e.weights.sum() * self.map.nu)
-        bend = float(np.abs(e.lxx[-1] * np.outer(of_x, of_x)).max())
-        price = mean if mean > 0 else bend / e.weights.mean()
+        price = mean if mean > 0 else self._bend
         return price / of_x**2, price / of_u**2
 
     def _factored(self, H: Hessian) -> tuple[Recursion, LinearQuadratic] | None:

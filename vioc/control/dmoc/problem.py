@@ -159,8 +159,9 @@ class Problem:
             As in `vioc.control.optimize`; FATROP does not report its iterates.
         smoothing : float, optional
             First smoothing of the homotopy for maps with contact, m^2/s^2; the last is the maps' own.
-            The default is g L/10 with the acceleration g of gravity and the extent L of the mechanism, or the
-            maps' own smoothing if the guess is a solution of the same program.
+            The default is g L/10 with the acceleration g of gravity and the extent L of the mechanism in the
+            first state, or a tenth of the problem's typical length l if this is longer; without gravity, g is
+            10 l/T^2 with the duration T. If the guess is a solution of the same program, it is the maps' own.
 
         Returns
         -------
@@ -213,7 +214,7 @@ class Problem:
                 q, start, count = t.given_values(level, units.pull), (w, known), min(max_iterations, PATIENCE)
                 if before is None and level != wide:
                     start = np.clip(self._start(guess, t, level), *limits), known
-                more = {"ipopt.constr_viol_tol": CENTERED * (target or 0.0) / units.smoothing} if last else {}
+                more = {"ipopt.constr_viol_tol": CENTERED * (target or 0.0) / units.unit} if last else {}
                 if before is not None:
                     more |= BETWEEN
                     outcome, last_level = before

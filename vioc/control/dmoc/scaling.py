@@ -54,8 +54,11 @@ class Scales(NamedTuple):
 
     def grown(self, t: Transcription, w: np.ndarray) -> Scales | None:
         """Return scales with larger sizes for variables that have become large.
-        w are the variables at the end of a search. Return None if no variable exceeds `GROWN` times its size.
+        w are the variables at the end of a search. Return None if no variable exceeds `GROWN` times its size,
+        or if the program is FATROP's, in which a state and its step equation must have equal sizes.
         """
+        if any(layout.staged for layout in t.layouts):
+            return None
         of_w = self.unknowns.copy()
         for layout in t.layouts:
             for index in (*layout.X.T, *layout.U.T, *layout.L.T, *layout.V.T):
@@ -155,31 +158,32 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 
 
 class ContactUnits(NamedTuple):
-    """First smoothing of contact, m^2/s^2, and acceleration of gravity, m/s^2.
-    With this smoothing, a body hovers at the height `HOVER` L above the ground, with the extent L of the
+    """First smoothing of contact, its unit, and acceleration of gravity, m/s^2.
+    With the first smoothing, a body hovers at the height `HOVER` L above the ground, with the extent L of the
     mechanism in the first state, but at least a tenth of the typical length l of the problem. Without
     gravity, the acceleration is 10 l/T^2 with the duration T.
     """
 
     smoothing: float = 1.0
+    unit: float = 1.0
     pull: float = PULL
 
     @classmethod
     def of(cls, t: Transcription, w: np.ndarray, p: np.ndarray) -> ContactUnits:
-        """Return the first smoothing of contact and the typical gravity of a problem.
+        """Return the first smoothing of contact, its unit and the gravity of a problem.
         w is a guess of the variables and p are the parameters of the nonlinear program `t`.
         """
         each = _sizes(t, w, p)
         sizes = next((s for s in each if s.measured), each[0])
-        length, acceleration = (sizes.of_unit(unit) or 1.0 for unit in ("m", "m/s^2"))
+        length, acceleration, unit = (sizes.of_unit(unit) or 1.0 for unit in ("m", "m/s^2", "m^2/s^2"))
         pull = sizes.gravity or PULL * acceleration
-        return cls(HOVER * max(sizes.extent, 0.1 * length) * pull, pull)
+        return cls(HOVER * max(sizes.extent, 0.1 * length) * pull, unit, pull)
 
 
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
     """Return the typical sizes of the states and inputs of each phase.
-    The unit of time follows from the total duration of all phases. With contact and gravity, this unit is the
-    time of a fall from a typical height, and all momenta have the same typical size.
+    The unit of time follows from the total duration of all phases. With contact and gravity, each phase has
+    the time of a fall from its typical height as unit, and all momenta have the same typical size.
     """
     lengths = [
         float(w[layout.H[0]]) if layout.H is not None else phase.length_limits[0]

@@ -51,6 +51,7 @@ def powers(unit: str) -> tuple[int, int, int] | None:
 
 def as_unit(value: float) -> float:
     """Return a value as a unit: 1 if it is not positive and finite.
+    The unit is between `LARGEST` and its inverse.
 
     The value is not rounded, so the problem in other units of mass, length and time leads to the same scaled
     problem, and to the same iterates up to rounding errors.
@@ -102,7 +103,7 @@ class Sizes:
         extent = self.extent = 0.0
         if getattr(body, "system", None) is not None:
             masses = (node.frame.mass for node in body.system.nodes)
-            self._mass = sum(float(m.mass) for m in masses if m)
+            self._mass = sum(_number(body, m.mass) for m in masses if m)
             extent, self.extent = _extent(body, X), _extent(body, X[:1])
         inputs = (INPUTS + n for n in f.input_names)
         values = [*zip(f.state_names, X.T, strict=True), *zip(inputs, U.T, strict=True), *known.items()]
@@ -112,11 +113,11 @@ class Sizes:
         if not self._mass and hasattr(body, "mass_scale"):
             self._mass = float(np.max(body.mass_scale)) / (extent or 1.0) ** 2
         self._mass = self._mass or 1.0
-        # without lengths: those implied by speeds, then by forces
-        found = self._lengths(told)
-        length = max(extent, found[0]) or found[1] or found[2] / 4 or 1.0  # from rest to rest
-        self.measured = bool(max(extent, *found))
         self.gravity = _gravity(body)
+        # without lengths: those implied by speeds, then by forces from rest to rest, then by a fall
+        found = self._lengths(told)
+        length = max(extent, found[0]) or found[1] or found[2] / 4 or self.gravity * duration**2 or 1.0
+        self.measured = bool(max(extent, *found, self.gravity * duration))
         if self.gravity:
             self.time = min(self.time, float(np.sqrt(length / self.gravity)))
         self._mass, self._length, self.time = as_unit(self._mass), as_unit(length), as_unit(self.time)
@@ -229,8 +230,15 @@ def _largest(*values: Any) -> float:
 def _gravity(body: Any) -> float:
     """Return the acceleration of gravity in a mechanism, m/s^2, 0 without gravity."""
     terms = getattr(getattr(body, "system", None), "potentials", ())
-    pulls = [[float(g.x), float(g.y), float(g.z)] for g in terms if getattr(g, "keyword", "") == "GRAVITY"]
+    each = [(g.x, g.y, g.z) for g in terms if getattr(g, "keyword", "") == "GRAVITY"]
+    pulls = [[_number(body, value) for value in values] for values in each]
     return float(np.linalg.norm(np.sum(pulls, axis=0))) if pulls else 0.0
+
+
+def _number(body: Any, value: Any) -> float:
+    """Return a number of a description, with the map's values of parameters."""
+    name = getattr(value, "name", None)
+    return float(value if name is None else value.of(body.parameters.get(name, value.value)))
 
 
 def _extent(body: Any, X: np.ndarray) -> float:

@@ -158,6 +158,7 @@ class Interior:
                 self.error, of_subproblem = self.subproblem.errors(it, b)
                 if self.unseen and self.error > self.subproblem.tolerance:
                     it = self._with_adjoint(b)
+                    self.error, of_subproblem = self.subproblem.errors(it, b)
                 if self.error <= self.subproblem.tolerance and (small := self.subproblem.scaled_up(it, b)):
                     it = self.now = small
                     self.search.forget()  # the filter's entries have the former cost scale
@@ -191,7 +192,8 @@ class Interior:
 
     def _with_adjoint(self, b: StageBlocks) -> Iterate:
         """Replace the costates by those of the adjoint recursion if this helps.
-        It does if the result is an optimum, or nearly one. Return the iterate, changed or not.
+        It does if the iterate then is an optimum, or if the KKT residual falls from above `ROUNDED` to below.
+        Return the iterate, changed or not.
 
         The method is called after a step whose predicted reduction of the merit is below rounding: the KKT
         residual may then consist of rounding errors of the Riccati recursion, or of costates that only full
@@ -201,7 +203,7 @@ class Interior:
         adjoint = self.subproblem.with_adjoint(self.now, b)
         error, _ = self.subproblem.errors(adjoint, b)
         if error <= self.subproblem.tolerance or error <= ROUNDED < self.error:
-            self.now, self.error = adjoint, error
+            self.now = adjoint
         return self.now
 
     def _next_subproblem(self, b: StageBlocks, error: float) -> bool:
