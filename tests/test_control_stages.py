@@ -358,6 +358,26 @@ def test_a_search_makes_few_calls(dt, monkeypatch):
     assert calls.count("direction") <= calls.count("model") + calls.count("minimize")
 
 
+def test_a_search_does_not_depend_on_the_searches_before_it():
+    """Searches with one cost use the same arrays, and the extent of the first motion determines units."""
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.05)
+
+    def cost():
+        return quadratic(f, Q={"x": 0.1, "theta": 1.0}, R=0.1, Qf={"x": 10.0, "theta": 50.0})
+
+    def search(cost, x):
+        start = [x, 2.5, 0.0, 0.0]
+        return optimize(
+            f, cost, x0=start, steps=30, method="projection", max_iterations=4, raise_on_failure=False
+        )
+
+    fresh, used = search(cost(), 0.1), cost()
+    search(used, 100.0)
+    again = search(used, 0.1)
+    assert fresh.history.shift.any()
+    np.testing.assert_array_equal(again.u, fresh.u)
+
+
 @pytest.mark.parametrize("make", [swinging_pendulum, cart_pole, not_convex])
 def test_models_one_after_another(make):
     """Nothing of an iterate stays with the recursions when the next one comes."""

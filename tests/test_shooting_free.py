@@ -257,6 +257,22 @@ def test_periodic_motions(duration):
     assert other.converged and other.cost < best.cost
 
 
+@pytest.mark.parametrize("mass", [1.0, 1e-2, 1e-4])
+def test_periodic_motions_of_links_of_any_mass(mass):
+    """A light link has a small momentum, whose first and last values are equal like those of a heavy link."""
+    links = ry("q1")[tz(-1.0, mass=1.0), tz(-1.0)[ry("q2")[tz(-0.5, mass=mass)]]]
+    torques = vioc.JointForce("q1", "u1"), vioc.JointForce("q2", "u2")
+    f, N = vioc.MidpointVI(System(links, vioc.Gravity(0, 0, -9.81), *torques), 0.02), 40
+    r, turn = ca.SX.sym("r", 2), np.arange(N + 1) / N * 2 * np.pi
+    off = ca.vertcat(f.quantity("q1"), f.quantity("q2")) - r
+    effort = 1e-3 * (f.symbols.u[0] ** 2 + f.symbols.u[1] ** 2 / mass)
+    wave = np.stack([0.15 * np.sin(turn), -0.3 * np.sin(turn)], axis=1)
+    best = optimize(
+        f, Cost(f, effort + ca.sumsqr(off), references=[(r, wave)]), steps=N, initial={}, periodic=True
+    )
+    assert (np.abs(best.x[-1] - best.x[0]) <= 1e-5 * np.abs(best.x).max(axis=0)).all()
+
+
 @pytest.mark.slow
 def test_a_closed_chain_from_where_it_likes():
     """Loops and the momenta across them are kept at the start."""

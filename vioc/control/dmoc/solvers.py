@@ -126,6 +126,14 @@ class Watch(ca.Callback):
         return [int(self.stop)]
 
 
+def _in_units_of_the_cost(stats: dict[str, Any], of_cost: float) -> dict[str, Any]:
+    """Return a solver's statistics with its costs multiplied by their unit."""
+    each = stats.get("iterations") or {}
+    if "obj" in each:
+        stats = {**stats, "iterations": {**each, "obj": [of_cost * value for value in each["obj"]]}}
+    return stats
+
+
 @contextlib.contextmanager
 def _interruptible(watch: Watch) -> Iterator[None]:
     """Context in which the first Ctrl-C ends a solve after its current iteration.
@@ -198,7 +206,7 @@ class Solver:
         seconds = time.perf_counter() - before
         if watch.error is not None and not isinstance(watch.error, KeyboardInterrupt):
             raise watch.error
-        stats = self._solve.stats()
+        stats = _in_units_of_the_cost(self._solve.stats(), of_f)
         status = self._status(stats)
         w, mu = scales.back(*(np.asarray(solution[n]).ravel() for n in ("x", "lam_g")))
         if status != Status.CONVERGED and watch.best is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.maps.made.extended import PARAMETER
+from vioc.maps.made.extended import PARAMETER, START
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS
 from vioc.runs.trajectory import Trajectory
@@ -164,8 +164,10 @@ class Sizes:
     def known(self, name: str) -> float | None:
         """Return the typical size of a quantity, None if its unit is not known.
 
-        Free parameters have sizes from their values and limits.
+        Free parameters have sizes from their values and limits. The initial value of a periodic state has the
+        size of this state, with which it changes.
         """
+        name = name.removeprefix(START)
         size = self.of_unit(self.map.unit(name))
         return self._own.get(name) if size is None else size * self._shares.get(name, 1.0)
 

@@ -21,7 +21,7 @@ from vioc.control.costs.squares import Squares
 from vioc.control.problem.consistent import loose_start
 from vioc.control.problem.limits import PathConstraint, duration_limits, end_condition, end_values, shifts
 from vioc.control.shooting.subproblem import INTERIOR
-from vioc.maps.made.extended import DURATION, PARAMETER, ExtendedMap
+from vioc.maps.made.extended import DURATION, PARAMETER, START, ExtendedMap
 from vioc.maps.protocol import OneStepMap
 from vioc.names import by_name
 from vioc.runs.trajectory import Trajectory
@@ -123,16 +123,16 @@ class Unknowns:
             self._rows += [PathConstraint(name, h, 0.0, 0.0, "start") for name, h in loose.items()]
         self.open = np.concatenate([~given, np.ones(self.rigid, bool)])
         told = {n: j for j, n in enumerate(names) if n in self.known and given[j] and f.ndx == f.nx}
-        kept = {j: self._place(f"start.{names[j]}") for j in self.shifts}
+        kept = {j: self._place(START + names[j]) for j in self.shifts}
         self.told = {n: [j, *([kept[j]] if j in kept else [])] for n, j in told.items()}
         moving = np.flatnonzero(~given) if f.ndx == f.nx else np.arange(f.ndx if self.free_start else 0)
         rows = np.eye(self.map.ndx)
         columns = [rows[j] for j in moving.tolist()]
-        columns += [rows[self._place(n)] for n in self._constants if not n.startswith("start.")]
+        columns += [rows[self._place(n)] for n in self._constants if not n.startswith(START)]
         self.start = np.array(columns).reshape(-1, self.map.ndx).T
         for j in self.shifts:  # the constant of a period moves with the state
-            self.start[self._place(f"start.{names[j]}")] = self.start[j]
-            self.open[self.f.nx + self._constants.index(f"start.{names[j]}")] = not given[j]
+            self.start[self._place(START + names[j])] = self.start[j]
+            self.open[self.f.nx + self._constants.index(START + names[j])] = not given[j]
 
     @property
     def _extended(self) -> ExtendedMap | None:
@@ -174,7 +174,7 @@ class Unknowns:
                 found.append(PathConstraint(PARAMETER + name, symbol, low[0], high[0], "end"))
         for j, shift in self.shifts.items():
             name = self.f.state_names[j]
-            apart = g.quantity(name) - g.quantity(f"start.{name}")
+            apart = g.quantity(name) - g.quantity(START + name)
             found.append(PathConstraint(f"periodic.{name}", apart, shift, shift, "end"))
         return found
 

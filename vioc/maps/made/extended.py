@@ -29,6 +29,7 @@ from vioc.runs.trajectory import Trajectory
 
 DURATION = "duration"
 PARAMETER = "param."
+START = "start."
 DISTURBANCE = "disturbance."
 BIAS = "bias."
 
@@ -91,7 +92,7 @@ class ExtendedMap(MapAround):
         self.biases = tuple(quantity_name(f, n, "biases") for n in as_names(biases, "biases"))
         self._read_disturbances(tuple(n.removeprefix(INPUTS) for n in as_names(disturbances, "disturbances")))
         timed = [DURATION] if self.steps else []
-        groups = (PARAMETER, self.freed), ("start.", self.kept), (DISTURBANCE, self.disturbances)
+        groups = (PARAMETER, self.freed), (START, self.kept), (DISTURBANCE, self.disturbances)
         named = (prefix + n for prefix, names in (*groups, (BIAS, self.biases)) for n in names)
         self.constants = (*timed, *named)
         unknown = [n for n in self.freed if n not in f.parameters]
@@ -462,7 +463,7 @@ class ExtendedMap(MapAround):
     def _unit(self, name: str) -> str | None:
         if name not in self.constants:
             return None
-        of = name.removeprefix("start.").removeprefix(BIAS).removeprefix(DISTURBANCE)
+        of = name.removeprefix(START).removeprefix(BIAS).removeprefix(DISTURBANCE)
         if name.startswith(DISTURBANCE):
             return self.inner.unit(INPUTS + of) if of in self.input_names else ""
         return "s" if name == DURATION else self.inner.unit(of)

@@ -112,7 +112,7 @@ class Recursions:
         """Set the initial state of a search, and the weights Q, R of a regulator.
         The gains of this regulator are the feedback of trial rollouts.
         """
-        self._weights = weights
+        self._weights, self._sizes = weights, None
         self._start[1:] = x0
         if weights is not None:
             Q, R = weights
@@ -131,7 +131,9 @@ class Recursions:
         return self._grid.w[:, 0]
 
     def load(self, run: Trajectory) -> None:
-        """Set the iterate to a given trajectory."""
+        """Set the iterate to a given trajectory.
+        The first iterate of a search determines the typical sizes of states and inputs.
+        """
         self.x[:], self.u[:], self.multipliers[:] = run.x, run.u, run.multipliers
         if self._sizes is None:
             sizes = Sizes.along(run)
