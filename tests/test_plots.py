@@ -427,9 +427,10 @@ def test_costs_that_are_not_positive_are_drawn_above_the_least():
         viz.plot_convergence([])
 
 
-def test_convergence_of_a_result_and_of_a_nonlinear_program():
+@pytest.mark.parametrize("weight", [1.0, 1e6])
+def test_convergence_of_a_result_and_of_a_nonlinear_program(weight):
     f = cart_pole(dt=0.05)
-    cost = vioc.control.quadratic(f, Q=1.0, R=1.0, Qf=10.0)
+    cost = vioc.control.quadratic(f, Q=weight, R=weight, Qf=10.0 * weight)
     start = f.rollout([0.0, 0.3, 0.0, 0.0], steps=20)
     best = vioc.control.optimize(f, cost, start)
     axes = viz.plot_convergence(best)
