@@ -24,7 +24,7 @@ from vioc.components import FloorFriction
 from vioc.control import Cost, Result, dmoc
 from vioc.dynamics.description.component import Inequality, Meeting
 
-G, ROOM = 9.81, 1e-6
+G = 9.81
 
 
 @dataclass(frozen=True)

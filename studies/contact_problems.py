@@ -34,7 +34,7 @@ G = 9.81
 # -- Raibert's hopper: a body, a foot, a leg between them -----------------------------------
 
 HOP = 0.05  # s, of a step
-ROOM = 1e-6  # m above the ground: what stands there hovers by smoothing/g
+ROOM = 1e-4  # m, tolerance of heights of what stands
 STAND = {"x": 0.0, "z": 0.55, "a": 0.0, "r": 0.5}
 
 
@@ -100,7 +100,7 @@ def raibert(f: ContactVI) -> list[dmoc.Phase]:
     start = 0.5 * ca.dot(twice, (q - goal) ** 2)
     fixed = {n: (v, v) for n, v in STAND.items()}
     back = {
-        n: (np.r_[np.full(19, -np.inf), v, -np.inf], np.r_[np.full(19, np.inf), v + room, np.inf])
+        n: (np.r_[np.full(19, -np.inf), v - room, -np.inf], np.r_[np.full(19, np.inf), v + room, np.inf])
         for n, v, room in ((n, v, ROOM * (n == "z")) for n, v in STAND.items())
     }
     back["x"] = (np.r_[np.full(19, -np.inf), 0.5, -np.inf], None)
@@ -111,7 +111,7 @@ def raibert(f: ContactVI) -> list[dmoc.Phase]:
             f,
             20,
             cost,
-            initial={"foot:x": 0.0, "foot:z": (0.05, 0.05 + ROOM)},
+            initial={"foot:x": 0.0, "foot:z": (0.05 - ROOM, 0.05 + ROOM)},
             periodic={"x": 0.5, "z": 0.0, "a": 0.0, "r": 0.0},
             bounds={**strength, **back},
         ),

@@ -54,7 +54,7 @@ STUDY = Study(
     first_digits=Claim("A, B, [B AB], likewise", DIGIT, source="[S] IV-A"),
     second_digits=Claim("second derivatives, likewise", DIGIT, source="[S] V-A1, V-B1"),
     rank=Claim("rank of [B AB]", near(2, 0), published=2, source="[S] IV-A"),
-    newton=Claim("Newton iterations to |Dg.zeta| < 1e-6", near(12, 1), published=14, source="[S] Fig. 3"),
+    newton=Claim("Newton iterations to |Dg.zeta| < 1e-6", near(14, 2), published=14, source="[S] Fig. 3"),
     quadratic=Claim(
         "exponent of an iteration of Newton's method near the optimum",
         near(2, 0.2),

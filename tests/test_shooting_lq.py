@@ -11,7 +11,7 @@ import pytest
 from vioc.compile import find_compiler
 
 # inside: the linear-quadratic kernel against a dense solve, without a problem
-from vioc.control.stages.linear_quadratic import LinearQuadratic
+from vioc.control.stages.linear_quadratic import LinearQuadratic, costates
 from vioc.control.stages.recursion import SMALL, Recursion
 from vioc.control.stages.symbols import riccati_step
 
@@ -146,6 +146,21 @@ def test_states_that_are_rigid(rigid, native):
         ends = np.einsum("kij,kj->ki", d.F, z) + d.c
         hard = slice(n - rigid, n)
         np.testing.assert_allclose(found[0][1:, hard], ends[:, hard], rtol=0, atol=50 * EPS * np.abs(z).max())
+
+
+def test_costates_of_an_unstable_motion_need_the_feedback():
+    """They are those of the Riccati recursion. Without feedback, their rounding errors grow by 1.5^200."""
+    N, F = 200, np.array([[1.5, 0.3, 0.1], [0.0, 0.7, 1.0]])
+    g = np.random.default_rng(0).standard_normal((N, 3))
+    H, end = np.tile(np.diag([1.0, 1.0, 0.1]), (N, 1, 1)), np.eye(2)
+    d = LinearQuadratic(np.tile(F, (N, 1, 1)), H, end, g, np.zeros(2), np.zeros((N, 2)))
+    lq = Recursion(N, 2, 1)
+    assert lq.factor(d)
+    x, u, p = lq.solve(d, np.array([1.0, 2.0]))
+    slope = g + (H @ np.concatenate([x[:-1], u], axis=1)[:, :, None])[..., 0]
+    bound = 1e3 * EPS * np.abs(p).max()
+    np.testing.assert_allclose(costates(d.F, slope, end @ x[-1], lq.gains)[0], p, rtol=0, atol=bound)
+    assert np.abs(costates(d.F, slope, end @ x[-1])[0] - p).max() > 1e6 * np.abs(p).max()
 
 
 @pytest.mark.parametrize("native", KERNELS)

@@ -30,7 +30,7 @@ from vioc.names import INPUTS
 OF_QUANTITIES = "final ", "initial ", "periodic.", "joint.", "gap."  # prefixes in names of constraints
 RATE, NEXT, STEP = "rate.", "gap.", "gap.step"
 HOVER = 0.1  # height at which bodies hover at the first smoothing, relative to the extent of the mechanism
-STEEPNESS = 30.0  # the larger of the scaled cost and its gradient at the guess
+STEEPNESS = 100.0  # the larger of the scaled cost and its gradient at the guess
 GROWN = 1000.0  # ratio of an unknown at the end of a search to its size above which the size is raised
 
 

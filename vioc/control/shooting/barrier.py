@@ -154,12 +154,14 @@ class Interior:
                     self.begun = True
                     self.subproblem.begin_scale(it, b)
                     if self.warm:
-                        it = self.now = self.subproblem.begin_near(it, b)
+                        it = self.now = self.subproblem.begin_near(it, b, self._first_gains())
                 self.error, of_subproblem = self.subproblem.errors(it, b)
                 if self.unseen and self.error > self.subproblem.tolerance:
                     it = self._with_adjoint(b)
                     self.error, of_subproblem = self.subproblem.errors(it, b)
-                if self.error <= self.subproblem.tolerance and (small := self.subproblem.scaled_up(it, b)):
+                if self.error <= self.subproblem.tolerance and (
+                    small := self.subproblem.scaled_up(it, b, self.newton.gains)
+                ):
                     it = self.now = small
                     self.search.forget()  # the filter's entries have the former cost scale
                     self.error, of_subproblem = self.subproblem.errors(it, b)
@@ -175,6 +177,12 @@ class Interior:
                     return
         except StepError as error:
             self.status, self.note = Status.NO_DESCENT, f"the iterate has no derivatives: {error}"
+
+    def _first_gains(self) -> np.ndarray:
+        """Return gains (N, nu, ndx) that stabilize the guess of a warm start, from a Gauss-Newton step."""
+        b = self.stages.blocks(self.now.point, self.lin, False)
+        self.newton.factor(self.now, b, 0.0, 0.0, np.zeros_like(self._free))
+        return self.newton.gains
 
     @property
     def near(self) -> bool:
@@ -200,7 +208,7 @@ class Interior:
         steps would bring to their values. If neither is so, the costates of Newton's step stay, since the
         exact Hessian of the next step uses them.
         """
-        adjoint = self.subproblem.with_adjoint(self.now, b)
+        adjoint = self.subproblem.with_adjoint(self.now, b, self.newton.gains)
         error, _ = self.subproblem.errors(adjoint, b)
         if error <= self.subproblem.tolerance or error <= ROUNDED < self.error:
             self.now = adjoint

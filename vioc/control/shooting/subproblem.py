@@ -404,16 +404,19 @@ class Subproblem:
         self.set_share(it)
         return self._error(it, stationarity, 0.0), self._error(it, stationarity, self.mu)
 
-    def with_adjoint(self, it: Iterate, b: StageBlocks) -> Iterate:
-        """Return the iterate with its costates replaced by those of the adjoint recursion.
+    def with_adjoint(self, it: Iterate, b: StageBlocks, gains: np.ndarray) -> Iterate:
+        """Return the iterate with its costates replaced by those of an adjoint recursion.
 
-        With these costates and the iterate's multipliers of constraints, the Lagrangian is stationary with
-        respect to all states after the first. The costates of Newton's step contain rounding errors of the
-        Riccati recursion, which may exceed the tolerance.
+        With those of the motion itself, and the iterate's multipliers of constraints, the Lagrangian is
+        stationary with respect to all states after the first. Along an unstable motion their rounding errors
+        may be huge; then those of the motion with feedback `gains` (N, nu, ndx) are nearer to stationary, and
+        are taken. The costates of Newton's step contain rounding errors of the Riccati recursion, which may
+        exceed the tolerance.
         """
         by_rows, by_end = b.pulled(it.y)
-        p, _ = costates(b.F, self.scale * b.g + by_rows, self.scale * b.g_end + by_end)
-        return replace(it, p=p)
+        given = b.F, self.scale * b.g + by_rows, self.scale * b.g_end + by_end
+        alone, closed = (replace(it, p=costates(*given, K)[0]) for K in (None, gains))
+        return min(alone, closed, key=lambda it: self._stationarity(it, b))
 
     def set_share(self, it: Iterate) -> None:
         """Set `share`, the divisor of the complementarity residuals, from the cost.
@@ -476,26 +479,27 @@ class Subproblem:
         largest = slope if slope > FLAT * bend else bend
         self.scale = min(1 / self.unit, LARGEST / largest) if largest > 0 else 1 / self.unit
 
-    def scaled_up(self, it: Iterate, b: StageBlocks) -> Iterate | None:
+    def scaled_up(self, it: Iterate, b: StageBlocks, gains: np.ndarray) -> Iterate | None:
         """Increase the scale factor of the cost if the scaled derivatives are too small.
         Return the iterate with new multipliers, or None if the scale factor stays.
 
-        With a far smaller scaled cost, the search would accept any feasible curve as an optimum.
+        With a far smaller scaled cost, the search would accept any feasible curve as an optimum. `gains` are
+        those of the last Newton step.
         """
         size = max(_largest(b.g, b.g_end), _largest(b.H, b.H_end))
         if not 0 < self.scale * size < SMALL:
             return None
         it, self.scale = replace(it, y=it.y / self.scale), 1 / size
-        return self.begin_near(it, b)
+        return self.begin_near(it, b, gains)
 
-    def begin_near(self, it: Iterate, b: StageBlocks) -> Iterate:
+    def begin_near(self, it: Iterate, b: StageBlocks, gains: np.ndarray) -> Iterate:
         """Return the first iterate of a warm start, from given constraint multipliers.
 
-        The costates come from the adjoint recursion. mu becomes the KKT residual of these multipliers, within
+        The costates come from the adjoint recursion (`with_adjoint`). mu becomes the KKT residual of these multipliers, within
         its limits. Each slack is the value of its constraint, kept away from each bound: by at least mu over
         the bound's multiplier, or the distance of a start without multipliers if that is smaller.
         """
-        it = self.with_adjoint(replace(it, y=it.y * self.scale), b)
+        it = self.with_adjoint(replace(it, y=it.y * self.scale), b, gains)
         p, y, h = it.p, it.y, it.point.rows
         self.estimate[:], self.costates[:] = y, p
         of_low, of_high = np.where(self.has[0], -y, 0.0).clip(0), np.where(self.has[1], y, 0.0).clip(0)

@@ -45,11 +45,15 @@ def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
     return H
 
 
-def costates(F: Any, g: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the costates p (N+1, n) and the gradients g + F'p (N, q) of all stages.
+def costates(
+    F: Any, g: np.ndarray, end: np.ndarray, gains: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the costates p (N+1, n) and the gradients r = g + F'p (N, q) of all stages.
 
-    The dynamics are x+ = F z with z = (x, u). The costates obey the adjoint recursion p_N = end, p_k = g_x +
-    F_x' p_k+1. In g + F'p of stage k, p is p_k+1.
+    The dynamics are x+ = F z with z = (x, u). The costates obey the adjoint recursion p_N = end, p_k = r_x of
+    stage k, in which p is p_k+1. With gains K of a feedback u = -K x they obey the adjoint recursion of the
+    closed loop instead, p_k = r_x - K' r_u. Both are the same where r_u = 0, but along an unstable motion
+    rounding errors grow in the former only.
 
     Parameters
     ----------
@@ -57,11 +61,12 @@ def costates(F: Any, g: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.nda
         Dynamics matrices, and derivatives of the stage costs with respect to z.
     end : (n,)
         Derivative of the final cost with respect to the last state.
+    gains : (N, q - n, n), optional
     """
     N, n = len(g), len(end)
     p, r = np.empty((N + 1, n)), g.copy()
     p[N] = end
     for k in range(N - 1, -1, -1):
         r[k] += F[k].T.dot(p[k + 1])
-        p[k] = r[k, :n]
+        p[k] = r[k, :n] if gains is None else r[k, :n] - r[k, n:].dot(gains[k])
     return p, r
