@@ -33,7 +33,7 @@ def test_hard_gaps_along_motions_that_fall():
     best = problem.solve(ladder.hanging(two), guess, **options)
     assert first.error <= 1e-4 and best.error <= 1e-4
     assert best.history.gap[-1] < 1e-6
-    again = problem.solve(ladder.hanging(two), best, **options)  # rounding errors grow by e^70 along this motion
+    again = problem.solve(ladder.hanging(two), best, **options)  # costates grow by e^70 along this motion
     assert again.error <= 1e-4 and again.iterations <= 3
     assert ladder.curve_cost(again) <= ladder.curve_cost(best) * (1 + 1e-4)
     with pytest.raises(ValueError, match="softness"):

@@ -416,7 +416,7 @@ class Subproblem:
         by_rows, by_end = b.pulled(it.y)
         given = b.F, self.scale * b.g + by_rows, self.scale * b.g_end + by_end
         alone, closed = (replace(it, p=costates(*given, K)[0]) for K in (None, gains))
-        return min(alone, closed, key=lambda it: self._stationarity(it, b))
+        return min(closed, alone, key=lambda it: float(np.nan_to_num(self._stationarity(it, b), nan=np.inf)))
 
     def set_share(self, it: Iterate) -> None:
         """Set `share`, the divisor of the complementarity residuals, from the cost.
@@ -495,9 +495,10 @@ class Subproblem:
     def begin_near(self, it: Iterate, b: StageBlocks, gains: np.ndarray) -> Iterate:
         """Return the first iterate of a warm start, from given constraint multipliers.
 
-        The costates come from the adjoint recursion (`with_adjoint`). mu becomes the KKT residual of these multipliers, within
-        its limits. Each slack is the value of its constraint, kept away from each bound: by at least mu over
-        the bound's multiplier, or the distance of a start without multipliers if that is smaller.
+        The costates come from the adjoint recursion (`with_adjoint`). mu becomes the KKT residual of these
+        multipliers, within its limits. Each slack is the value of its constraint, kept away from each bound:
+        by at least mu over the bound's multiplier, or the distance of a start without multipliers if that is
+        smaller. `gains` are those of a Newton step.
         """
         it = self.with_adjoint(replace(it, y=it.y * self.scale), b, gains)
         p, y, h = it.p, it.y, it.point.rows
