@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from vioc import Contact, ContactVI, Gravity, JointForce, Mass, MaximalVI, System, tx, tz
@@ -52,3 +53,18 @@ def test_other_failures_are_not_laid_on_feet():
     for how in ({}, {"start": 0.0, "smoothing": 1e-8}):  # where nothing gives, and a start has no room
         best = table(0.2, final={"x": 0.2, "z": -0.1}, **how)  # below the ground
         assert not best.converged and "told to be" not in best.message
+
+
+def test_gaps_that_cannot_become_smaller_stop_nothing_that_falls():
+    """A mass falls by 0.2 m and rests for a step. With a gap of at least 0, only its weight can stop it."""
+    ball = tz("z", name="ball", mass=Mass(1.0))
+    f = ContactVI(System(ball, Gravity(0, 0, -9.81), Contact.point("ball", name="sole")), 0.02)
+    cost = Cost(f, 0.0 * f.symbols.x[0])
+    given = dict(steps=12, duration=(0.1, 0.4), initial=f.initial_state({"z": 0.2}), raise_on_failure=False)
+    free, landed = np.full(11, np.inf), np.ones(2)
+    for low in (0.0, -1e-4):
+        limits = np.r_[-free, low * landed], np.r_[free, 1e-4 * landed]
+        best = dmoc.solve(f, cost, bounds={"z": limits}, **given)
+        assert best.converged == (low < 0)
+        said = "gaps of sole are limited to at least 0 m at sample 11, .* so nothing can land"
+        assert best.converged or re.search(said, best.message), best.message

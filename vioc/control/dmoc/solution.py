@@ -80,7 +80,7 @@ def solution(
     if stages and outcome.status != Status.CONVERGED:
         least, target = reached(list(stages)), t.own_smoothing
         wider = f"contacts are solved at a smoothing of {least:.2g} m^2/s^2 only, the map's is {target:.2g}"
-        close = too_close(t, stages[-1].smoothing, pull)
+        close = too_close(t, stages[-1].smoothing, pull, stages[0].smoothing)
         advice = (
             f"{wider if least < np.inf else 'no contacts were solved at any smoothing'}; {close or advice}"
         )

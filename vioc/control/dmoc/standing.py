@@ -1,5 +1,6 @@
-"""Detection of limits that force contact gaps to be too small.
-In a small gap, a smoothed contact repels the body that rests on it.
+"""Detection of limits of contact gaps that limit contact forces too much.
+In a small gap, a smoothed contact repels the body that rests on it. In a gap that cannot become smaller, a
+smoothed contact cannot stop a body that lands.
 
 See docs/maths/contact_implicit.md, (7).
 """
@@ -18,13 +19,16 @@ TRIALS, SAME = 3, 1e-9  # random states at which constraint and gap must differ 
 ENTERS = 1e-6  # m; where limits force more penetration, room does not help
 
 
-def too_close(t: Transcription, smoothing: float, pull: float) -> str:
-    """Return a warning if limits force contact gaps to be too small, else "".
-    In a small gap, a contact with this `smoothing` repels a body, so that the body cannot rest. The contact
-    force is compared with the weight; `pull` is the acceleration of gravity, m/s^2.
+def too_close(t: Transcription, smoothing: float, pull: float, first: float) -> str:
+    """Return a warning if limits of gaps limit contact forces too much, else "".
+    In a small gap, a contact with this `smoothing` repels a body, so that the body cannot rest. In a gap that
+    cannot become smaller, it cannot stop a body. The contact force is compared with the weight; `pull` is the
+    acceleration of gravity, m/s^2. `first` is the first smoothing: gaps that may be wider than bodies hover
+    with it need no contact.
 
-    If a gap is at most rho, the impulse of the contact in a step is at least smoothing m h/(rho + give), with
-    the mass m, the step length h and the offset `give` that is added to gaps.
+    If a gap is between rho_0 and rho, the impulse of the contact in a step is between smoothing m h/(rho +
+    give) and smoothing m h/(rho_0 + give), with the mass m, the step length h and the offset `give` that is
+    added to gaps.
     """
     for i, phase in enumerate(t.phases):
         step = phase.equations.relaxed
@@ -33,29 +37,44 @@ def too_close(t: Transcription, smoothing: float, pull: float) -> str:
         names = [n for n in step.contacts if phase.map.unit(f"gap.{n}") == "m"]
         if not names:
             continue
-        rooms = _rooms(phase, names)
-        rooms[0] = np.inf  # gaps of the first sample belong to the step before it
+        lower, upper = _gaps(phase, names)
+        give = t.contacts(i, smoothing, pull)[1]
         with np.errstate(divide="ignore"):  # division by 0 if there is neither room nor give
-            push = smoothing / (rooms + t.contacts(i, smoothing, pull)[1]) / pull
-        k = int(push.sum(axis=1).argmax())
-        if not push[k].sum() > MOST:
-            continue
-        near = np.flatnonzero(push[k] > SHARE)
-        more = f" and {len(near) - 5} more" if len(near) > 5 else ""
-        where = f" of {phase.name or f'phase {i}'}" * (len(t.phases) > 1)
-        room = (len(near) - 1) * smoothing / pull
-        return (
-            f"gaps of {', '.join(names[j] for j in near[:5])}{more} are limited to at most "
-            f"{rooms[k, near].max():.2g} m at sample {k}{where}, where contacts with a smoothing of "
-            f"{smoothing:.2g} m^2/s^2 push with {push[k].sum():.2g} times the weight, so nothing can rest: "
-            f"give them {room:.2g} m of room, or begin at a narrower smoothing="
-        )
+            least, most = (smoothing / np.maximum(rooms + give, 0.0) / pull for rooms in (upper, lower))
+        of_phase = f" of {phase.name or f'phase {i}'}" * (len(t.phases) > 1)
+        k = int(least.sum(axis=1).argmax())
+        near = np.flatnonzero(least[k] > SHARE)
+        if least[k].sum() > MOST:
+            room = (len(near) - 1) * smoothing / pull
+            return (
+                f"gaps of {_listed(names, near)} are limited to at most {upper[k, near].max():.2g} m at "
+                f"sample {k}{of_phase}, where contacts with a smoothing of {smoothing:.2g} m^2/s^2 push with "
+                f"{least[k].sum():.2g} times the weight, so nothing can rest: give them {room:.2g} m of "
+                "room, or begin at a narrower smoothing="
+            )
+        held = (upper <= first / pull) & (most < MOST)
+        if held.any():
+            k = int(held.any(axis=1).argmax())
+            few = _listed(names, np.flatnonzero(held[k]))
+            return (
+                f"gaps of {few} are limited to at least {lower[k, held[k]].max():.2g} m at sample "
+                f"{k}{of_phase}, where a contact with a smoothing of {smoothing:.2g} m^2/s^2 pushes with at "
+                f"most {most[k, held[k]].max():.2g} times the weight, so nothing can land: allow smaller "
+                "gaps, also below 0, e.g. by a tolerance on both sides"
+            )
     return ""
 
 
-def _rooms(phase: Phase, names: list[str]) -> np.ndarray:
-    """Return the largest contact gaps in m that the limits of a phase allow.
-    The shape is (N+1, number of contacts); a gap that is not limited is inf.
+def _listed(names: list[str], indices: np.ndarray) -> str:
+    """Return the names at the given indices as a text, at most five of them."""
+    more = f" and {len(indices) - 5} more" if len(indices) > 5 else ""
+    return ", ".join(names[j] for j in indices[:5]) + more
+
+
+def _gaps(phase: Phase, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and largest contact gaps in m that the limits of a phase allow.
+    The shapes are (N+1, number of contacts); a gap that is not limited is -inf or inf. Gaps of the first
+    sample are not limited, since they belong to the step before it.
 
     The limits are those of states, and those of constraints whose expression differs from a gap by a
     constant.
@@ -69,19 +88,25 @@ def _rooms(phase: Phase, names: list[str]) -> np.ndarray:
     middle = np.where(given, 0.5 * (np.where(given, low, 0) + np.where(given, high, 0)), 0.0)
     half = np.where(given, 0.5 * (high - low), 0.0)
     dependence = np.array([ca.which_depends(g, x, 1, False) for g in ca.vertsplit(gaps)], bool)
-    rooms = np.full((phase.steps + 1, len(names)), np.inf)
+    lower, upper = (np.full((phase.steps + 1, len(names)), value) for value in (-np.inf, np.inf))
     for k in np.flatnonzero((given[:, None] | ~dependence).all(axis=2).any(axis=1)):
         value, slopes = (np.array(a) for a in both(middle[k], f.theta))
         known = (given[k] | ~dependence).all(axis=1)
-        rooms[k, known] = (value[:, 0] + np.abs(slopes) @ half[k])[known]
+        reach = np.abs(slopes) @ half[k]
+        lower[k, known], upper[k, known] = (value[:, 0] - reach)[known], (value[:, 0] + reach)[known]
     trials = np.random.default_rng(0).normal(size=(TRIALS, f.nx))
     for c in phase.rows:
         if c.by_step(f) or c.references:
             continue
         row = ca.Function("row", [x, theta], [c.expression])
-        upper = phase.row_limits(c)[1]
+        least, most = phase.row_limits(c)
         samples = {"start": slice(0, 1), "end": slice(-1, None), "path": slice(None)}[c.where]
         differences = [np.array(row(a, f.theta)) - np.array(both(a, f.theta)[0]).T for a in trials]  # (m, n)
         for r, j in zip(*np.nonzero(np.ptp(differences, axis=0) < SAME), strict=True):
-            rooms[samples, j] = np.minimum(rooms[samples, j], upper[:, r] - differences[0][r, j])
-    return np.where(rooms < -ENTERS, np.inf, np.maximum(rooms, 0.0))
+            shift = differences[0][r, j]
+            lower[samples, j] = np.maximum(lower[samples, j], least[:, r] - shift)
+            upper[samples, j] = np.minimum(upper[samples, j], most[:, r] - shift)
+    enters = upper < -ENTERS
+    lower[enters], upper[enters] = -np.inf, np.inf
+    lower[0], upper[0] = -np.inf, np.inf
+    return lower, np.maximum(upper, 0.0)

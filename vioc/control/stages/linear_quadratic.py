@@ -48,7 +48,7 @@ def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
 def costates(
     F: Any, g: np.ndarray, end: np.ndarray, gains: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the costates p (N+1, n) and the gradients r = g + F'p (N, q) of all stages.
+    """Return the costates p (N+1, n) and gradients r = g + F'p (N, q) of all stages.
 
     The dynamics are x+ = F z with z = (x, u). The costates obey the adjoint recursion p_N = end, p_k = r_x of
     stage k, in which p is p_k+1. With gains K of a feedback u = -K x they obey the adjoint recursion of the
