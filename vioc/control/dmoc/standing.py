@@ -72,7 +72,7 @@ def _listed(names: list[str], indices: np.ndarray) -> str:
 
 
 def _gaps(phase: Phase, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and largest contact gaps in m that the limits of a phase allow.
+    """Return the smallest and largest contact gaps in m that limits allow.
     The shapes are (N+1, number of contacts); a gap that is not limited is -inf or inf. Gaps of the first
     sample are not limited, since they belong to the step before it.
 

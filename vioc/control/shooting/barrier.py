@@ -179,7 +179,9 @@ class Interior:
             self.status, self.note = Status.NO_DESCENT, f"the iterate has no derivatives: {error}"
 
     def _first_gains(self) -> np.ndarray:
-        """Return gains (N, nu, ndx) that stabilize the guess of a warm start, from a Gauss-Newton step."""
+        """Return stabilizing gains (N, nu, ndx) for the guess of a warm start.
+        They are those of a Gauss-Newton step.
+        """
         b = self.stages.blocks(self.now.point, self.lin, False)
         self.newton.factor(self.now, b, 0.0, 0.0, np.zeros_like(self._free))
         return self.newton.gains
