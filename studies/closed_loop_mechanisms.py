@@ -92,6 +92,7 @@ def run(report: Report) -> None:
             initial=x0,
             final={**case.goal, **{f"v.{n}": 0.0 for n in case.goal}},
             bounds={f"u.{n}": case.limit for n in f.input_names},
+            tolerance=1e-9,  # of loops in units of the mechanism's extent
         )
         regulator = best.stabilize(weights(f, case), 1.0)
         found = disturb(regulator, starts(f, case, 3 if report.quick else STARTS))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 MEET = 1e-6  # `Sizes.apart` below which consecutive phases are one motion
-SAME = 1e-7  # `Sizes.apart` of the ends of steps that are one root, to IPOPT's tolerance
+SAME = 1e-6  # `Sizes.apart` of the ends of steps that are one root, to IPOPT's tolerance
 
 
 def solution(
