@@ -200,13 +200,13 @@ def optimize(f: vioc.MidpointVI, direction: str) -> tuple[Result, float]:
         "x0": np.zeros(2),
         "steps": STEPS,
         "direction": direction,
-        "tolerance": 1e-6,
         "warmup": 4,
         "projection": (1.0, 1.0),
         "armijo": Armijo(1e-5, 0.7),
     }
     few: dict[str, Any] = {"max_iterations": 6, "raise_on_failure": False}
-    vioc.control.optimize(f, cost, **options, **few)  # builds the functions
+    near = vioc.control.optimize(f, cost, **options, **few).cost  # builds the functions
+    options["tolerance"] = 1e-6 / (near / 1000)  # vioc's is relative to a thousandth of the cost
     before = time.perf_counter()
     result = vioc.control.optimize(f, cost, max_iterations=2000, **options)
     return result, time.perf_counter() - before

@@ -7,7 +7,21 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import Contact, ContactVI, Gravity, JointForce, Mass, MaximalVI, System, tx, tz
+from vioc import (
+    Contact,
+    ContactVI,
+    Gravity,
+    JointForce,
+    Mass,
+    MassGravity,
+    MaximalVI,
+    MidpointVI,
+    System,
+    ry,
+    tx,
+    ty,
+    tz,
+)
 from vioc.control import Cost, Status, dmoc
 
 # inside: the way of the smoothing to the map's own is walked with a solver made for the test
@@ -158,3 +172,35 @@ def test_a_search_that_is_stopped_on_its_way_has_not_converged():
     assert found.status is Status.MAX_ITERATIONS and reached > 1e-8 and len(stages) == 2
     found, reached, _ = follow(solve, 1e-8, 1.0, 10_000)
     assert found.status is Status.CONVERGED and reached == 1e-8
+
+
+def hop(gravity, y=0.0):
+    """A leg that is carried 0.3 m on, with gravity on "all" or "each", and its place across the motion."""
+    body = tx("x")[ty("y")[tz("z", name="body", mass=1.0)[tz("leg")[tz(-1.0, name="foot", mass=0.3)]]]]
+    pulls = {
+        "all": [Gravity(0, 0, -9.81)],
+        "each": [MassGravity(name, 0, 0, -9.81) for name in ("body", "foot")],
+        "weak": [Gravity(0, 0, -1e-9), JointForce("z", "lift")],
+        "none": [JointForce("z", "lift")],
+    }
+    pushes = JointForce("leg", "force"), JointForce("x", "push")
+    sole = Contact.point("foot", friction=0.5, name="sole")
+    f = ContactVI(System(body, *pulls[gravity], sole, *pushes), 0.05)
+    rest = {"x": 0.3, "z": (0.9999, 1.0001), "leg": 0.0, "p.x": 0.0, "p.z": 0.0}
+    start = f.initial_state({"y": y, "z": 1.0})
+    cost = Cost(f, ca.sumsqr(f.symbols.u))
+    return dmoc.solve(f, cost, steps=12, initial=start, final=rest, bounds={"leg": 0.4, "u.force": 40.0})
+
+
+def test_first_smoothings_are_those_of_the_mechanism_wherever_it_is_and_however_it_is_heavy():
+    first = hop("all")
+    for other in (hop("each"), hop("all", y=5.0)):
+        assert other.stages[0].smoothing == pytest.approx(first.stages[0].smoothing)
+        assert other.cost == pytest.approx(first.cost, rel=1e-6)
+    assert hop("weak").cost == pytest.approx(hop("none").cost, rel=1e-6)
+
+
+def test_a_single_step():
+    f = MidpointVI(System(ry("a")[tz(-0.5, mass=1.0)], Gravity(0, 0, -9.81), JointForce("a", "u")), 0.05)
+    best = dmoc.solve(f, Cost(f, f.symbols.u[0] ** 2), steps=1, initial=f.initial_state(), final={"a": 0.01})
+    assert best["a"][-1] == pytest.approx(0.01)

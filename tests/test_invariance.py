@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import Contact, Gravity, JointForce, JointLimits, System, TorsionalSpring, rz, tx, ty, tz
+from vioc import Contact, Gravity, JointForce, JointLimits, System, TorsionalSpring, ry, rz, tx, ty, tz
 from vioc.control import optimize, quadratic
 
 SAME = 1e-8  # relative difference of optima
@@ -197,3 +197,48 @@ def test_starts_outside_of_a_limit_are_refused_in_any_unit(m):
     f, cost, x0 = oscillator(of)
     with pytest.raises(ValueError, match="outside of its limits"):
         optimize(f, cost, x0=x0, steps=N, method="shooting", bounds={"x": (-2 * of.m, 0.5 * of.m)})
+
+
+def test_guesses_of_states_lead_to_the_same_iterates():
+    """The feedback that follows such a guess had weights of 1 in the units of the states."""
+
+    def followed(of):
+        f, cost, x0 = cart_pole(of)
+        line = np.linspace(x0, f.initial_state({"x": 0.1 * of.m}), N + 1), np.zeros((N, 1))
+        best = optimize(f, cost, line, method="projection")
+        return best.iterations, best.cost / of.J
+
+    iterations, cost = followed(Units())
+    for of in UNITS:
+        assert followed(of) == (iterations, pytest.approx(cost, rel=SAME)), of
+
+
+@pytest.mark.parametrize("method", ["shooting", "auto", "projection", "dmoc"])
+def test_a_body_that_hangs_at_its_joint_has_its_radius_of_gyration_as_length(method):
+    """The only other length is the momentum of the guess, 1e-16 of rounding, and no scale of the torques."""
+    pendulum = ry("a", mass=vioc.Mass(1.0, (0.02, 0.02, 0.02), (0, 0, 0.5)))
+    f = vioc.MidpointVI(System(pendulum, Gravity(0, 0, -9.81), JointForce("a", "u")), 0.05)
+    cost = quadratic(f, R={"u": 0.1}, Q={"a": 1.0}, Qf={"a": 100.0, "v.a": 1.0})
+    hangs, no_torque = f.initial_state({"a": np.pi}), np.zeros((40, 1))
+    best = optimize(f, cost, no_torque, x0=hangs, steps=40, method=method)
+
+    def value(k, change):
+        u = best.u.copy()
+        u[k] += change
+        return cost.value(f.rollout(hangs, u))
+
+    slopes = [(value(k, 1e-4) - value(k, -1e-4)) / 2e-4 for k in (0, 15, 39)]
+    assert best.converged and np.abs(slopes).max() < 1e-4 * best.cost
+
+
+def test_values_of_parameters_have_the_sizes_of_declared_ones():
+    def iterations(declared, value):
+        pole = ry("a")[tz(0.5, mass=0.2)]
+        S = System(tx("x", mass=vioc.P("m", declared))[pole], Gravity(0, 0, -9.81), JointForce("x", "u"))
+        f = vioc.MidpointVI(S, STEP).with_parameters(m=value)
+        cost = quadratic(f, R={"u": 0.1}, Qf={"x": 20.0, "a": 20.0})
+        return optimize(
+            f, cost, x0=f.initial_state({"x": 0.3, "a": 0.4}), steps=N, method="shooting"
+        ).iterations
+
+    assert iterations(1e-6, 1e3) == iterations(1.0, 1e3) == iterations(1e3, 1e3)

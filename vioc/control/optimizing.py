@@ -266,9 +266,11 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     curve = extended.inner_trajectory(curve) if extended else curve
     run, gains = curve, np.zeros((len(h), stated.map.nu, stated.map.ndx))
     with contextlib.suppress(StepError, OptimizationError), trying():
-        gains = dlqr(curve.map, curve, 1.0, 1.0).K if curve.map.nu else gains
+        sizes = Sizes.along(curve)
+        weights = np.diag(1 / sizes.states**2), np.diag(1 / sizes.inputs**2)
+        gains = dlqr(curve.map, curve, *weights).K if curve.map.nu else gains
         run = curve.map.track(curve.x[0], curve.x, curve.u, gains, k0=curve.k0)
-        far = Sizes.along(curve).apart(curve.x, run.x)
+        far = sizes.apart(curve.x, run.x)
     duals = stated.rows.multipliers(stated.rows.from_multipliers(found.multipliers))
     told = tuple(f"initial {n}" for n in stated.unknowns.told)
     own = "rate.", "periodic.", "duration"

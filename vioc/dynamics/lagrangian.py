@@ -6,7 +6,7 @@ and evaluates them numerically.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -336,6 +336,11 @@ class Lagrangian:
     def mass_scale(self) -> np.ndarray:
         """Typical diagonal entries (nd,) of the mass matrix, by which equations and velocities are scaled."""
         return typical_masses(self.system)
+
+    def mass_scale_with(self, parameters: Mapping[str, float]) -> np.ndarray:
+        """Return `mass_scale` (nd,) for given values of the parameters."""
+        same = all(self.system.parameters[n] == value for n, value in parameters.items())
+        return self.mass_scale if same else typical_masses(self.system, parameters)
 
     @cached_property
     def natural_sizes(self) -> np.ndarray:

@@ -20,12 +20,13 @@ ROUNDING = 1e-12  # rounding error of the eigenvalues of M scaled to unit diagon
 HALF = 0.5  # share of a motion's kinetic energy above which a negative inertia determines the steps
 
 
-def typical_masses(system: System) -> np.ndarray:
+def typical_masses(system: System, parameters: Mapping[str, float] | None = None) -> np.ndarray:
     """Return typical diagonal entries (nd,) of the mass matrix, as scales of the dynamic variables.
 
-    Each is the largest of three generic configurations, or 1 if it is 0.
+    Each is the largest of three generic configurations, or 1 if it is 0. The values of `parameters` default
+    to the declared ones.
     """
-    diagonals = _largest_diagonals(system, _generic(system))[: len(system.dynamic)]
+    diagonals = _largest_diagonals(system, _generic(system), parameters)[: len(system.dynamic)]
     return np.where(diagonals > 0, diagonals, 1.0)
 
 
@@ -47,9 +48,12 @@ def natural_length(system: System) -> float:
     return max((float(np.linalg.norm(p)) for link, _, p in places if link >= 0), default=0.0) or 1.0
 
 
-def _largest_diagonals(system: System, configurations: np.ndarray) -> np.ndarray:
+def _largest_diagonals(
+    system: System, configurations: np.ndarray, parameters: Mapping[str, float] | None = None
+) -> np.ndarray:
     """Return the largest diagonal entries of the mass matrix (nq,) over configurations (n, nq)."""
-    links, diagonals = _numbers(system, system.parameters)[0], np.zeros(len(system.variables))
+    values = system.parameters if parameters is None else parameters
+    links, diagonals = _numbers(system, values)[0], np.zeros(len(system.variables))
     for q in configurations:
         recursions.placed(links, q.tolist())
         for link, composite in zip(links, recursions.composite_inertias(links), strict=True):

@@ -147,7 +147,11 @@ def _projected(
     f: OneStepMap, X: np.ndarray, U: np.ndarray, x0: Any, weights: Weights | None, k0: int, dt: Any
 ) -> Trajectory:
     with leads_nowhere(), trying():  # intermediate steps are not a result: no warnings
-        K = projection_gains(f, X, U, *(weights or (1.0, 1.0)), k0=k0, dt=dt)
+        if weights is None:
+            duration = float(np.sum(np.broadcast_to(f.dt if dt is None else dt, len(U))))
+            sizes = Sizes(f, X, U, duration, {})
+            weights = np.diag(1 / sizes.states**2), np.diag(1 / sizes.inputs**2)
+        K = projection_gains(f, X, U, *weights, k0=k0, dt=dt)
         return project(f, X, U, K, x0, k0=k0, dt=dt)
 
 

@@ -28,7 +28,7 @@ from vioc.control.problem.sizes import Sizes, as_unit
 from vioc.names import INPUTS
 
 OF_QUANTITIES = "final ", "initial ", "periodic.", "joint.", "gap."  # prefixes in names of constraints
-RATE, NEXT, STEP = "rate.", "gap.", "gap.step"
+RATE, DEFECT, STEP = "rate.", "gap.", "gap.step"
 HOVER = 0.1  # height at which bodies hover at the first smoothing, relative to the extent of the mechanism
 STEEPNESS = 100.0  # the larger of the scaled cost and its gradient at the guess
 GROWN = 1000.0  # ratio of an unknown at the end of a search to its size above which the size is raised
@@ -137,7 +137,8 @@ def _scaled(matrix: ca.MX, of_columns: ca.MX, of_rows: ca.MX) -> ca.MX:
     if not pattern.nnz():
         return matrix
     rows, columns = pattern.get_triplet()
-    return ca.MX(pattern, ca.vec(matrix.nz[:]) * of_columns[columns] / of_rows[rows])
+    factors = ca.vec(of_columns[columns]), ca.vec(of_rows[rows])  # one of one entry may be a row
+    return ca.MX(pattern, ca.vec(matrix.nz[:]) * factors[0] / factors[1])
 
 
 # -- sizes ---------------------------------------------------------------------------------------------
@@ -158,10 +159,10 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 
 
 class ContactUnits(NamedTuple):
-    """First smoothing of contact, its unit, and acceleration of gravity, m/s^2.
+    """First smoothing of contact and its unit, m^2/s^2, and gravity, m/s^2.
     With the first smoothing, a body hovers at the height `HOVER` L above the ground, with the extent L of the
-    mechanism in the first state, but at least a tenth of the typical length l of the problem. Without
-    gravity, the acceleration is 10 l/T^2 with the duration T.
+    mechanism in the first state, but at least a tenth of the typical length l of the problem. If gravity does
+    not matter during the motion, the acceleration is 10 l/T^2 with the duration T.
     """
 
     smoothing: float = 1.0
@@ -175,15 +176,16 @@ class ContactUnits(NamedTuple):
         """
         each = _sizes(t, w, p)
         sizes = next((s for s in each if s.measured), each[0])
-        length, acceleration, unit = (sizes.of_unit(unit) or 1.0 for unit in ("m", "m/s^2", "m^2/s^2"))
+        length, acceleration, square = (sizes.of_unit(unit) for unit in ("m", "m/s^2", "m^2/s^2"))
+        assert length and acceleration and square
         pull = sizes.gravity or PULL * acceleration
-        return cls(HOVER * max(sizes.extent, 0.1 * length) * pull, unit, pull)
+        return cls(HOVER * max(sizes.extent, 0.1 * length) * pull, square, pull)
 
 
 def _sizes(t: Transcription, w: np.ndarray, p: np.ndarray) -> list[Sizes]:
     """Return the typical sizes of the states and inputs of each phase.
-    The unit of time follows from the total duration of all phases. With contact and gravity, each phase has
-    the time of a fall from its typical height as unit, and all momenta have the same typical size.
+    They follow from the total duration of all phases, but with contact and gravity at least from the longest
+    time of a fall by the typical length of a phase. With contact, all momenta have the same typical size.
     """
     lengths = [
         float(w[layout.H[0]]) if layout.H is not None else phase.length_limits[0]
@@ -208,7 +210,9 @@ def _fall(sizes: Sizes) -> float:
     """Return the typical time of a fall, s, or 0 without gravity.
     It is sqrt(L/g) with the typical length L and the acceleration g of gravity.
     """
-    return float(np.sqrt((sizes.of_unit("m") or 1.0) / sizes.gravity)) if sizes.gravity else 0.0
+    length = sizes.of_unit("m")
+    assert length
+    return float(np.sqrt(length / sizes.gravity)) if sizes.gravity else 0.0
 
 
 def _limits(phase: Phase) -> dict[str, np.ndarray]:
@@ -279,8 +283,8 @@ def _size(phase: Phase, sizes: Sizes, name: str) -> float | None:
         return sizes.time
     if name.startswith(RATE):
         return sizes.of(INPUTS + name.removeprefix(RATE)) / sizes.time
-    if name.startswith(NEXT) and name.removeprefix(NEXT) in phase.map.state_names:
-        return sizes.of(name.removeprefix(NEXT))
+    if name.startswith(DEFECT) and name.removeprefix(DEFECT) in phase.map.state_names:
+        return sizes.of(name.removeprefix(DEFECT))
     step = phase.equations.relaxed
     if step is not None and name in step.rows and (unit := step.row_units[step.rows.index(name)]):
         return sizes.of_unit(unit)

@@ -1,9 +1,9 @@
 """Typical sizes of states and inputs, which make a search independent of units.
 
 A size is a product of powers of a mass, a length and a time: the mass of the mechanism, the extent of
-mechanism and motion, and the duration or, where it is shorter, the time of a fall by this extent. The size of
-a momentum or input of a single variable follows from the inertia of this variable instead of the whole
-mechanism's: a wrist needs less torque than a shoulder.
+mechanism and motion, and the duration or, if the mechanism has an extent, the time of a fall by this length
+where this time is shorter. The size of a momentum or input of a single variable follows from the inertia of
+this variable instead of the whole mechanism's: a wrist needs less torque than a shoulder.
 Quantities without a known unit have size 1.
 """
 
@@ -21,6 +21,7 @@ from vioc.names import INPUTS
 from vioc.runs.trajectory import Trajectory
 
 LARGEST = 1e48  # largest unit; products of a few such units are finite numbers
+WEAK = 0.01  # fall during the motion, over the length of the problem, below which gravity does not matter
 POWERS = {  # powers of mass, length and time
     "": (0, 0, 0),
     "1": (0, 0, 0),
@@ -79,9 +80,10 @@ class Sizes:
     time : float
         The unit of time, s.
     gravity : float
-        Acceleration of gravity, m/s^2, 0 without gravity.
+        Acceleration of gravity, m/s^2, 0 without gravity or if it does not matter during the motion.
     extent : float
-        Extent of the mechanism in the first state, m.
+        Extent of the mechanism in the first state, m: the largest distance between its masses or radius of
+        gyration.
     measured : bool
         True if the length follows from the problem; False if the problem has none and 1 m is assumed.
     """
@@ -101,10 +103,13 @@ class Sizes:
             body = body.inner
         self._mass, self.time = 0.0, duration
         extent = self.extent = 0.0
+        self._inertia: dict[str, float] = {}
         if getattr(body, "system", None) is not None:
             masses = (node.frame.mass for node in body.system.nodes)
             self._mass = sum(_number(body, m.mass) for m in masses if m)
-            extent, self.extent = _extent(body, X), _extent(body, X[:1])
+            self._inertia = _inertias(body)
+            self.extent = max(_between_masses(body, X[:1]), self._gyration(body))
+            extent = max(_extent(body, X), self.extent)
         inputs = (INPUTS + n for n in f.input_names)
         values = [*zip(f.state_names, X.T, strict=True), *zip(inputs, U.T, strict=True), *known.items()]
         told = [(f.unit(n), value) for n, value in values]
@@ -113,32 +118,36 @@ class Sizes:
         if not self._mass and hasattr(body, "mass_scale"):
             self._mass = float(np.max(body.mass_scale)) / (extent or 1.0) ** 2
         self._mass = self._mass or 1.0
-        self.gravity = _gravity(body)
+        gravity = _gravity(body)
         # without lengths: those implied by speeds, then by forces from rest to rest, then by a fall
         found = self._lengths(told)
-        length = max(extent, found[0]) or found[1] or found[2] / 4 or self.gravity * duration**2 or 1.0
-        self.measured = bool(max(extent, *found, self.gravity * duration))
-        if self.gravity:
+        length = max(extent, found[0]) or found[1] or found[2] / 4 or gravity * duration**2 or 1.0
+        self.measured = bool(max(extent, *found, gravity * duration))
+        self.gravity = gravity if gravity * duration**2 > WEAK * length else 0.0
+        if self.gravity and self.extent:
             self.time = min(self.time, float(np.sqrt(length / self.gravity)))
         self._mass, self._length, self.time = as_unit(self._mass), as_unit(length), as_unit(self.time)
-        self._shares = self._inertias(body, known) if single else {}
+        self._shares = self._relative_inertias(body, known) if single else {}
 
-    def _inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
+    def _gyration(self, body: Any) -> float:
+        """Return the largest radius of gyration of an angle, m, or 0 without angles."""
+        turning = [value for name, value in self._inertia.items() if name in body.system.angles]
+        return float(np.sqrt(max(turning, default=0.0) / self._mass)) if self._mass else 0.0
+
+    def _relative_inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
         """Return inertias of joint variables, relative to the inertia of the mechanism.
         The keys are the names of the momenta of these variables, and of the inputs that drive the variables.
 
         Inputs with known limits, and the momenta that they drive, are left out.
         """
-        lag, found = getattr(body, "lagrangian", None), dict[str, float]()
-        if lag is None or not hasattr(lag, "mass_scale"):
-            return found
-        for name, inertia in zip(body.system.dynamic, lag.mass_scale, strict=True):
+        found = dict[str, float]()
+        for name, inertia in self._inertia.items():
             momentum = f"p.{name}"
             a = powers(self.map.unit(momentum)) if momentum in self.map.state_names else None
             if a is not None:
                 whole = self._mass * self._length ** (2 * (a[1] - 1))
-                found[momentum] = as_unit(float(inertia) / whole)
-        for force in body.system.forces:
+                found[momentum] = as_unit(inertia / whole)
+        for force in body.system.forces if self._inertia else ():
             moved, driven = force.variable_names(), force.input_names()
             if len(moved) == len(driven) == 1 and not force.frame_names():
                 momentum, name = f"p.{moved[0]}", INPUTS + driven[0]
@@ -227,12 +236,41 @@ def _largest(*values: Any) -> float:
     return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in each), default=0.0)
 
 
+def _inertias(body: Any) -> dict[str, float]:
+    """Return typical inertias of the dynamic variables by name.
+    The dict is empty if the map has no mass matrix.
+    """
+    lag = getattr(body, "lagrangian", None)
+    if lag is None or not hasattr(lag, "mass_scale_with"):
+        return {}
+    values = lag.mass_scale_with(body.parameters)
+    return dict(zip(body.system.dynamic, map(float, values), strict=True))
+
+
+def _between_masses(body: Any, X: np.ndarray) -> float:
+    """Return the largest distance of a frame with mass from the first one, m.
+    The distances are those in all of the states X.
+    """
+    heavy = [bool(node.frame.mass) for node in body.system.nodes]
+    if not (any(heavy) and hasattr(body, "frame_positions")):
+        return 0.0
+    at = body.frame_positions(X[:, : body.nx])[:, heavy]
+    return _largest(np.linalg.norm(at - at[:, :1], axis=-1))
+
+
 def _gravity(body: Any) -> float:
-    """Return the acceleration of gravity in a mechanism, m/s^2, 0 without gravity."""
+    """Return the acceleration of gravity in a mechanism, m/s^2, 0 without gravity.
+    It is that of the components that act on all masses, or the largest of those that act on one mass.
+    """
     terms = getattr(getattr(body, "system", None), "potentials", ())
-    each = [(g.x, g.y, g.z) for g in terms if getattr(g, "keyword", "") == "GRAVITY"]
-    pulls = [[_number(body, value) for value in values] for values in each]
-    return float(np.linalg.norm(np.sum(pulls, axis=0))) if pulls else 0.0
+    total, largest = np.zeros(3), 0.0
+    for g in terms:
+        keyword = getattr(g, "keyword", "")
+        if keyword in ("GRAVITY", "MASS-GRAVITY"):
+            pull = np.array([_number(body, value) for value in (g.x, g.y, g.z)])
+            total += pull * (keyword == "GRAVITY")
+            largest = max(largest, float(np.linalg.norm(pull)) * (keyword == "MASS-GRAVITY"))
+    return max(float(np.linalg.norm(total)), largest)
 
 
 def _number(body: Any, value: Any) -> float:
