@@ -20,6 +20,7 @@ from vioc.runs.given import inputs_of, trajectory_of
 from vioc.runs.steps import same_steps
 from vioc.runs.trajectory import Trajectory
 
+GENTLE = 10.0  # weight of inputs over that of states, in units of sizes, of the feedback that follows a guess
 FAR = 10.0  # distance from a guess, over 1 + |x| in units of sizes, above which it does not follow the guess
 
 
@@ -150,7 +151,7 @@ def _projected(
         if weights is None:
             duration = float(np.sum(np.broadcast_to(f.dt if dt is None else dt, len(U))))
             sizes = Sizes(f, X, U, duration, {})
-            weights = np.diag(1 / sizes.states**2), np.diag(1 / sizes.inputs**2)
+            weights = np.diag(1 / sizes.states**2), GENTLE * np.diag(1 / sizes.inputs**2)
         K = projection_gains(f, X, U, *weights, k0=k0, dt=dt)
         return project(f, X, U, K, x0, k0=k0, dt=dt)
 

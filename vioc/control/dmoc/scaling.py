@@ -161,8 +161,8 @@ def scales(t: Transcription, w: np.ndarray, p: np.ndarray) -> Scales:
 class ContactUnits(NamedTuple):
     """First smoothing of contact and its unit, m^2/s^2, and gravity, m/s^2.
     With the first smoothing, a body hovers at the height `HOVER` L above the ground, with the extent L of the
-    mechanism in the first state, but at least a tenth of the typical length l of the problem. If gravity does
-    not matter during the motion, the acceleration is 10 l/T^2 with the duration T.
+    mechanism in the first state, but at least a tenth of the typical length l of the problem. Without
+    gravity, the acceleration is 10 l/T^2 with the duration T.
     """
 
     smoothing: float = 1.0

@@ -21,7 +21,6 @@ from vioc.names import INPUTS
 from vioc.runs.trajectory import Trajectory
 
 LARGEST = 1e48  # largest unit; products of a few such units are finite numbers
-WEAK = 0.01  # fall during the motion, over the length of the problem, below which gravity does not matter
 POWERS = {  # powers of mass, length and time
     "": (0, 0, 0),
     "1": (0, 0, 0),
@@ -80,7 +79,7 @@ class Sizes:
     time : float
         The unit of time, s.
     gravity : float
-        Acceleration of gravity, m/s^2, 0 without gravity or if it does not matter during the motion.
+        Acceleration of gravity, m/s^2, 0 without gravity.
     extent : float
         Extent of the mechanism in the first state, m: the largest distance between its masses or radius of
         gyration.
@@ -118,12 +117,11 @@ class Sizes:
         if not self._mass and hasattr(body, "mass_scale"):
             self._mass = float(np.max(body.mass_scale)) / (extent or 1.0) ** 2
         self._mass = self._mass or 1.0
-        gravity = _gravity(body)
+        self.gravity = _gravity(body)
         # without lengths: those implied by speeds, then by forces from rest to rest, then by a fall
         found = self._lengths(told)
-        length = max(extent, found[0]) or found[1] or found[2] / 4 or gravity * duration**2 or 1.0
-        self.measured = bool(max(extent, *found, gravity * duration))
-        self.gravity = gravity if gravity * duration**2 > WEAK * length else 0.0
+        length = max(extent, found[0]) or found[1] or found[2] / 4 or self.gravity * duration**2 or 1.0
+        self.measured = bool(max(extent, *found, self.gravity * duration))
         if self.gravity and self.extent:
             self.time = min(self.time, float(np.sqrt(length / self.gravity)))
         self._mass, self._length, self.time = as_unit(self._mass), as_unit(length), as_unit(self.time)
