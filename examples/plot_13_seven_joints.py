@@ -32,7 +32,7 @@ goal = {"tool:x": 0.45, "tool:y": -0.35, "tool:z": 0.5}
 final = goal | {f"v.{name}": 0.0 for name in arm.variables}
 speeds = ca.vertcat(*(f.quantity(f"v.{name}") for name in arm.variables))
 cost = Cost(f, 0.5e-3 * ca.sumsqr(f.symbols.u) + 0.5e-2 * ca.sumsqr(speeds))
-start = f.initial_state({"q2": 0.3, "q4": 1.2, "q6": 0.6})
+start = f.initial_state({"q2": 0.3, "q4": 1.4, "q6": 0.6})
 free = optimize(f, cost, x0=start, steps=40, final=final)
 print(free)
 
