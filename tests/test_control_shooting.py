@@ -89,7 +89,7 @@ def test_the_step_solves_the_optimality_conditions():
     )
     programs = StagePrograms.of(f, cost)
     grid = StageArguments.of(f, cost, N).backward()
-    _, gradient, hessian, _ = cost.end(X[-1], grid.parameters, cost.reference_rows(N)[N])
+    _, gradient, hessian, _ = cost.end(X[-1], grid.parameters, cost.reference_rows(N)[N], np.ones(f.ndx))
     point, shift = [X, U, lam, duals], 3.0
     none, knobs = np.zeros(f.nx + f.nu), np.full(f.nx + f.nu, shift)
     assert (

@@ -34,6 +34,11 @@ def turned_body():
     return MaximalVI(System(body, *vioc.wrench_inputs("body", mx="t1", my="t2", mz="t3")), 0.05)
 
 
+def ones(f):
+    """Sizes of 1 of the variables of a Gauss-Newton Hessian."""
+    return np.ones(f.ndx + f.nu + len(f.multiplier_names))
+
+
 def differences(function, point, h=1e-4):
     """Central differences of fourth order: their error is about h^4 of the fifth derivative, and eps / h."""
     columns = []
@@ -45,10 +50,10 @@ def differences(function, point, h=1e-4):
 
 
 def assert_gauss_newton(cost, run, residual, weights, terminal, terminal_weights):
-    """Blocks of `expand(exact=False)` against J'WJ of residual(x, u) and terminal(x) by differences."""
+    """Blocks of the Gauss-Newton `expand` against J'WJ of residual(x, u) and terminal(x) by differences."""
     f = cost.map
     lin = f.linearize_trajectory(run)
-    e, exact = cost.expand(run, lin, exact=False), cost.expand(run, lin)
+    e, exact = cost.expand(run, lin, ones(f)), cost.expand(run, lin)
     for name in ("lx", "lu"):
         np.testing.assert_allclose(getattr(e, name), getattr(exact, name), rtol=1e-12, atol=1e-12)
     for k in (0, len(run) - 1):
@@ -105,7 +110,7 @@ def test_an_arm_has_its_squares_without_a_word():
         [1e4] * 3 + [10.0] * 7,
     )
     lin = f.linearize_trajectory(run)
-    model, exact = (cost.expand(run, lin, exact=e).lxx[-1] for e in (False, True))
+    model, exact = (cost.expand(run, lin, sizes).lxx[-1] for sizes in (ones(f), None))
     assert np.linalg.eigvalsh(model).min() > -1e-9 * model.max()
     assert np.linalg.eigvalsh(exact).min() < -1e2  # whose own curvature has the other sign
 
@@ -141,7 +146,7 @@ def test_residuals_with_multipliers_of_their_own():
     cost = Cost(f, squares(bent, weights) + ca.sumsqr(u), squares(end, last) + x[0] ** 2)
     lin, n = f.linearize_trajectory(run), len(run)
     dx, du = 0.1 * RNG.standard_normal((n + 1, f.ndx)), 0.1 * RNG.standard_normal((n, 3))
-    exact, convex = cost.expand(run, lin), cost.expand(run, lin, exact=False)
+    exact, convex = cost.expand(run, lin), cost.expand(run, lin, ones(f))
     along, at_end = cost.predicted(exact.slopes, lin, dx, du)
     moved = cost.expand(run, lin, predicted=(along, at_end))
     for other in (convex, moved):
@@ -207,7 +212,7 @@ def test_what_is_left_over_stays_positive():
     x, u = f.symbols.x, f.symbols.u
     cost = Cost(f, u**2 - 3 * ca.cos(x[0]) + x[1] + x[0] * u - 0.2 * x[1] ** 2, ca.cos(x[0]) + x[1] ** 2)
     run = f.rollout([2.5, 0.3], 0.1 * np.ones((3, 1)))
-    e = cost.expand(run, f.linearize_trajectory(run), exact=False)
+    e = cost.expand(run, f.linearize_trajectory(run), ones(f))
     H = np.block([[e.lxx[:-1], e.lxu], [np.swapaxes(e.lxu, 1, 2), e.luu]])
     for k in range(3):
         rest = np.array([[3 * np.cos(run.x[k, 0]), 0, 1], [0, -0.4, 0], [1, 0, 0]])
@@ -275,7 +280,7 @@ def test_multipliers_are_chained():
     theta = f.quantity("theta")
     cost = Cost(f, ca.sumsqr(f.symbols.u) + 3 * (lam * ca.cos(theta)) ** 2)
     lin = f.linearize_trajectory(run)
-    e = cost.expand(run, lin, exact=False)
+    e = cost.expand(run, lin, ones(f))
     at, i = f.multiplier_names.index("rail"), f.state_names.index("theta")
     for k in range(len(run)):
         angle, value = run.x[k, i], run.multipliers[k, at]
@@ -296,7 +301,7 @@ def test_quadratic_and_its_expression_agree():
     written = Cost(f, v**2 + x**2 / 2 + 0.05 * ca.sumsqr(f.symbols.u), 1.5 * (energy - 0.4) * (energy - 0.4))
     again = pickle.loads(pickle.dumps(written))
     lin = f.linearize_trajectory(run)
-    models = [c.expand(run, lin, exact=False) for c in (by_name, written, again)]
+    models = [c.expand(run, lin, ones(f)) for c in (by_name, written, again)]
     for other in models[1:]:
         for name in ("lx", "lu", "lxx", "lxu", "luu"):
             one, two = getattr(models[0], name), getattr(other, name)
@@ -311,9 +316,9 @@ def test_compiled_gives_the_same():
     maps = [vioc.MidpointVI(system, 0.01, backend=b) for b in ("virtual", "compiled")]
     run = maps[0].rollout(0.3 * np.ones(maps[0].nx), steps=3)
     lin = maps[0].linearize_trajectory(run)
-    for exact in (False, True):
+    for sizes in (ones(maps[0]), None):
         one, two = (
-            Cost(f, f.quantity("energy") ** 2, ca.cos(f.symbols.x[0])).expand(run, lin, exact) for f in maps
+            Cost(f, f.quantity("energy") ** 2, ca.cos(f.symbols.x[0])).expand(run, lin, sizes) for f in maps
         )
         for name in ("lx", "lu", "lxx", "luu"):
             a, b = getattr(one, name), getattr(two, name)
@@ -397,6 +402,6 @@ def test_a_cost_of_velocities_knows_them_after_a_trip_through_functions():
         values.append(float(value(run.x[2], run.u[2], [], f.theta, f.dt, [])))
     assert values[1] == pytest.approx(values[0], rel=1e-12)
     lin = f.linearize_trajectory(run)
-    for exact in (True, False):
-        one, two = (c.expand(run, lin, exact=exact) for c in (cost, again))
+    for sizes in (None, ones(f)):
+        one, two = (c.expand(run, lin, sizes) for c in (cost, again))
         np.testing.assert_allclose(one.lxx, two.lxx, rtol=1e-12, atol=1e-12)

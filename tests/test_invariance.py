@@ -4,12 +4,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+import casadi as ca
 import numpy as np
 import pytest
 
 import vioc
 from vioc import Contact, Gravity, JointForce, JointLimits, System, TorsionalSpring, ry, rz, tx, ty, tz
-from vioc.control import optimize, quadratic
+from vioc.control import Cost, optimize, quadratic
 
 SAME = 1e-8  # relative difference of optima
 OF_IPOPT = 1e-11  # tolerance: it leaves about a tenth of it at each of 40 limits, of a cost of about 1
@@ -71,6 +72,19 @@ def falling_pole(of: Units):
 
 
 @cache
+def falling_pole_with_products(of: Units):
+    """The falling pole, whose cost has the power and other products of different quantities."""
+    f, _, start = falling_pole(of)
+    u, x, theta, v, w = map(f.quantity, ("u.u", "x", "theta", "v.x", "v.theta"))
+    speed, rate = of.m / of.s, of.J / of.s
+    running = 0.025 * rate / of.N**2 * u**2 + 0.3 * u * v + 3 * rate / of.m * x * ca.sin(theta)
+    running += 2.5 * rate * theta**2 + 0.5 * rate / of.m**2 * x**2
+    final = 10 * of.J / of.m**2 * x**2 + 30 * of.J * theta**2
+    final += 0.5 * of.J / speed**2 * v**2 + of.J * of.s**2 * w**2 + 8 * of.N * of.s**2 * v * w
+    return f, Cost(f, running, final), start
+
+
+@cache
 def hopper(of: Units):
     """Body over a foot on a sliding leg with limits, to be lifted: map, cost, start."""
     leg = tz("leg", name="foot", mass=0.1 * of.kg)
@@ -99,6 +113,7 @@ TASKS = {
     "shooting": Task(cart_pole, "shooting"),
     "bounds": Task(oscillator, "shooting", lambda of: {"bounds": {"u.u": 3 * of.N}}),
     "one side": Task(oscillator, "shooting", lambda of: {"bounds": {"u.u": (-2 * of.N, None)}}),
+    "products": Task(falling_pole_with_products, "shooting", lambda of: {"bounds": {"u.u": 20 * of.N}}),
     "speed": Task(cart_pole, "shooting", lambda of: {"bounds": {"v.x": 0.4 * of.m / of.s}}),
     "end": Task(oscillator, "shooting", lambda of: {"final": {"x": 0.0, "v.x": 0.0}}),
     "free time": Task(oscillator, "shooting", lambda of: in_free_time(of)),
@@ -125,7 +140,7 @@ COSTS = 1e-9, 1e-3, 1e3, 1e9
 def posed(model: Callable[[Units], Any], of: Units, price: float):
     """Map, cost and start in other units, the cost times a number: once for all tasks of a model."""
     f, cost, x0 = model(of)
-    priced = vioc.control.Cost(
+    priced = Cost(
         f,
         price * cost.running_at(*f.symbols, np.zeros((0, 1))),
         price * cost.terminal_at(*f.symbols, np.zeros((0, 1))),

@@ -170,13 +170,13 @@ class Problem(ShootingProblem):
             return end
         f, size, reference = self.map, stages.of_states[: self.map.ndx], self.cost.reference_rows(self.steps)
         x = first[: f.nx]
-        least, g, _, H = self.cost.end(x, f.theta, reference[-1])
+        least, g, _, H = self.cost.end(x, f.theta, reference[-1], size)
         for _ in range(APPROACHES):
             if not finite(g, H):  # such as those of a distance at its goal, where no search could begin
                 return None
             step = -size * (np.linalg.pinv(H * np.outer(size, size), FLAT, hermitian=True) @ (size * g))
             trial = f.retract(x, step)
-            value, g, _, H = self.cost.end(trial, f.theta, reference[-1])
+            value, g, _, H = self.cost.end(trial, f.theta, reference[-1], size)
             if not value < least:
                 break
             x, least, end = trial, value, trial

@@ -317,13 +317,14 @@ class Cost:
             return None
         return ca.DM(H).full()
 
-    def end(self, x: np.ndarray, parameters: np.ndarray, reference: np.ndarray):
+    def end(self, x: np.ndarray, parameters: np.ndarray, reference: np.ndarray, sizes: np.ndarray):
         """Return the terminal cost at a state, with its first and second derivatives.
-        The results are value, gradient (ndx,), Hessian and Gauss-Newton Hessian (ndx, ndx).
+        The results are value, gradient (ndx,), Hessian and Gauss-Newton Hessian (ndx, ndx). `sizes` are the
+        typical sizes (ndx,) of the state's errors, as in `expand`.
         """
         m, gradient, hessian, squares, rest = self._end(x, parameters, reference)
         if rest.any() and np.isfinite(rest).all():
-            squares = squares + absolute(rest)
+            squares = squares + absolute(rest, sizes)
         return float(m[0, 0]), gradient[:, 0], hessian, squares
 
     @property
@@ -371,7 +372,7 @@ class Cost:
         self,
         trajectory: Trajectory,
         lin: Linearization,
-        exact: bool = True,
+        sizes: np.ndarray | None = None,
         predicted: Predicted = (None, None),
     ) -> Expansion:
         """Return gradient and Hessian of the cost along a trajectory.
@@ -383,10 +384,11 @@ class Cost:
 
         Parameters
         ----------
-        exact : bool
-            False for the Gauss-Newton Hessian, which is positive semi-definite everywhere: J'WJ for the
-            squares of residuals, plus the Hessian of the remaining cost with its eigenvalues replaced by
-            their magnitudes.
+        sizes : (ndx + nu + nm,), optional
+            Typical sizes of errors of the state, of inputs and of multipliers. With sizes, the Hessian is
+            that of the Gauss-Newton method, which is positive semi-definite everywhere: J'WJ for the squares
+            of residuals, plus the Hessian of the remaining cost with its eigenvalues replaced by their
+            magnitudes. Eigenvalues are those in units of the sizes. By default the Hessian is exact.
         predicted : pair of arrays
             Nonlinear residuals rho that the method `predicted` predicted for the step to this iterate. Their
             multipliers W rho replace W r in the exact Hessian.
@@ -401,10 +403,11 @@ class Cost:
         w = self.step_weights(trajectory)
         nx, nu, n = self.map.ndx, self.map.nu, len(trajectory)
         along, end = self._running, self._terminal
-        if exact:
+        if sizes is None:
             of_path, of_end = along.second(predicted[0], *running), end.second(predicted[1], *terminal)
         else:
-            of_path, of_end = along.gauss_newton(*running), end.gauss_newton(*terminal)
+            of_path = along.gauss_newton(sizes, *running)
+            of_end = end.gauss_newton(sizes[: self.map.ndx], *terminal)
         (first, second, path), (dm, ddm, last) = of_path, of_end
         first, second = w[:, None] * first[..., 0], w[:, None, None] * second
         named = ("running", first), ("running", second), ("terminal", dm), ("terminal", ddm)

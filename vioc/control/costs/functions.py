@@ -250,18 +250,24 @@ class CostPart:
         value = self._structure.value
         return self._evaluator(derivatives("exact", self._map, self._args, value, *self._others))
 
-    def gauss_newton(self, *args: np.ndarray) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
+    def gauss_newton(
+        self, sizes: np.ndarray, *args: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
         """Return gradient, Gauss-Newton Hessian and nonlinear residuals of the cost.
 
         The shapes of gradient and Hessian are (..., n, 1) and (..., n, n). The Hessian is J'WJ plus the
         Hessian of the remaining terms of the cost, with the eigenvalues of the latter replaced by their
-        magnitudes. The nonlinear residuals are None if all residuals are linear.
+        magnitudes. These are the eigenvalues in units of the variables' typical sizes (n,). The nonlinear
+        residuals are None if all residuals are linear.
         """
-        evaluate, indices = self._gauss_newton
+        evaluate, indices, constant = self._gauss_newton
         gradient, H, rest, *slopes = evaluate(*args)
-        if len(indices):
+        if constant is not None:
+            H[..., indices[:, None], indices] += absolute(constant, sizes[indices])
+        elif len(indices):
             known = np.isfinite(rest).all(axis=(-2, -1), keepdims=True)
-            H[..., indices[:, None], indices] += np.where(known, absolute(np.where(known, rest, 0.0)), np.nan)
+            positive = absolute(np.where(known, rest, 0.0), sizes[indices])
+            H[..., indices[:, None], indices] += np.where(known, positive, np.nan)
         return gradient, H, Slopes(*slopes) if slopes else None
 
     def second(
@@ -327,22 +333,23 @@ class CostPart:
         return self._evaluator(ca.Function(name, [*self._args, *more], outputs))
 
     @cached_property
-    def _gauss_newton(self) -> tuple[Evaluator, np.ndarray]:
-        """Function for the gradient and the Gauss-Newton Hessian of the cost, and indices.
+    def _gauss_newton(self) -> tuple[Evaluator, np.ndarray, np.ndarray | None]:
+        """Function for the gradient and the Gauss-Newton Hessian of the cost, indices, and a constant part.
 
         The function returns the gradient, the matrix J'WJ of the residuals with their Jacobian J and weight
         W, and the Hessian of those terms of the cost that are not squares of residuals. This last Hessian is
         restricted to the variables on which it depends; the second item has the indices of these variables.
+        If this Hessian is constant, the function returns zero for it, and the third item is the Hessian.
         """
         f, others, structure = self._map, self._others, self._structure
         gradient = error_jacobian(f, structure.value, *others).T
         squares = squares_hessian(f, structure, *others)
         hessian = ca.simplify(error_expansion(f, structure.rest, *others)[1])
-        if not ca.symvar(hessian):  # constant
-            squares, hessian = squares + absolute(ca.DM(hessian).full()), ca.SX(*hessian.shape)
         indices = np.unique(hessian.sparsity().get_triplet()[0]).astype(int)
-        block = hessian[indices.tolist(), indices.tolist()]
-        return self._rows("gauss_newton", [gradient, squares, block, *self._curved[1]]), indices
+        block, constant = hessian[indices.tolist(), indices.tolist()], None
+        if not ca.symvar(hessian) and len(indices):
+            block, constant = ca.SX(0, 0), ca.DM(block).full()
+        return self._rows("gauss_newton", [gradient, squares, block, *self._curved[1]]), indices, constant
 
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:

@@ -16,7 +16,7 @@ import casadi as ca
 import numpy as np
 
 SAME = 4  # depth to which two expressions are compared
-ROUNDING = 1e-12  # rounding of eigenvalues, relative to the largest eigenvalue of a form
+ROUNDING = 1e-12  # rounding of the eigenvalues of a form whose diagonal entries are scaled to 1
 VISITS = 100_000  # number of terms of a sum that are examined; the others are added to `rest` unchanged
 
 
@@ -223,8 +223,7 @@ class _Walk:
                 for (k, x), (m, y) in product(a.items(), b.items()):
                     C[place[k], place[m]] += c * x * y
                     C[place[m], place[k]] += c * x * y
-            values = np.linalg.eigvalsh(C)
-            if values[0] >= -ROUNDING * values[-1]:
+            if _semidefinite(C):
                 forms.append((ca.vertcat(*(atoms[key] for key in sorted(group))), C))
                 indices |= {*near}
             else:
@@ -275,6 +274,17 @@ def _joined(sets: list[set[int]]) -> list[set[int]]:
         separate = [g for g in groups if not g & s]
         groups = [*separate, s.union(*(g for g in groups if g & s))]
     return groups
+
+
+def _semidefinite(C: np.ndarray) -> bool:
+    """Return whether a symmetric matrix is positive semi-definite up to rounding errors.
+    The answer does not depend on the units of the variables, since the diagonal is scaled to 1.
+    """
+    diagonal = np.diag(C)
+    if (diagonal < 0).any() or C[diagonal == 0].any():
+        return False
+    size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    return bool(np.linalg.eigvalsh(C / np.outer(size, size))[0] >= -ROUNDING * len(C))
 
 
 def _same(a: ca.SX, b: ca.SX) -> bool:

@@ -75,10 +75,10 @@ class Shooting:
         self._reversed = self.grid.backward()
         self._last_reference = self.cost.reference_rows(N)[N]
         self.multipliers, self.duals = np.zeros((N, e.nm)), np.zeros((N, e.nz))
+        self._sizes = Sizes(self.f, self.X, self.U, float(self.grid.dt.sum()), {})
         self.value, self.gap, self._end = self._evaluate(self.X, self.U, self.multipliers)
         if not np.isfinite([self.value, self.gap]).all():
             self.status = Status.NO_DESCENT
-        self._sizes = Sizes(self.f, self.X, self.U, float(self.grid.dt.sum()), {})
         of_x, of_u = self._sizes.states, self._sizes.inputs
         bend, of_z = float(np.abs(self._end[3] * np.outer(of_x, of_x)).max()), np.concatenate([of_x, of_u])
         self._shifts = as_unit((abs(self.value) or bend) / 30) / of_z**2  # in units of the cost
@@ -113,7 +113,8 @@ class Shooting:
         cost at the last state is returned, too.
         """
         running, gap = self.programs.value(X, U, lam, self.grid)
-        end = self.cost.end(X[-1], self.grid.parameters, self._last_reference)
+        sizes = self._sizes.states
+        end = self.cost.end(X[-1], self.grid.parameters, self._last_reference, sizes)
         return running + end[0], gap**0.5, end
 
     def _advance(self, i: int, record: Callable[[Iteration], None]) -> None:

@@ -270,10 +270,13 @@ class Measurement:
 def root(covariance: np.ndarray) -> np.ndarray:
     """Return a square root G of a covariance matrix P = G G', which may be singular.
 
-    G times independent standard normal numbers is a random sample with this covariance.
+    G times independent standard normal numbers is a random sample with this covariance. The root is that of
+    the correlations times the standard deviations, so in other units it is the same matrix.
     """
-    values, vectors = np.linalg.eigh(covariance)
-    return vectors * np.sqrt(np.maximum(values, 0.0))
+    deviations = np.sqrt(np.diag(covariance))
+    of = np.where(deviations > 0, deviations, 1.0)
+    values, vectors = np.linalg.eigh(covariance / np.outer(of, of))
+    return of[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 def retract_jacobian(f: OneStepMap, x: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ from vioc.control.feedback.measurement import Measurement, root
 from vioc.control.linear.manifold import tangent_basis
 from vioc.control.problem.limits import PathConstraint
 from vioc.control.problem.result import HEADER, Log
+from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status
 from vioc.control.shooting.barrier import Interior
 from vioc.control.shooting.compiled import subproblem_of
@@ -31,12 +32,12 @@ from vioc.maps.derivatives import Linearization
 from vioc.maps.made.noisy import NoisyMap
 from vioc.maps.protocol import OneStepMap
 
-SOFT = 1e-10  # regularization of defects and constraints: momenta and impulses of a sample are small
-SOFTER = 1e-6  # largest regularization over the least variance, for momenta with small units
-SHARP = 1e-3  # standard deviation of sensors, SI units, below which the tolerance falls in proportion
+SOFT = 1e-10  # regularization of defects and constraints, in units of typical sizes
+SOFTER = 1e-6  # largest regularization over the least variance, both in units of typical sizes
+SHARP = 1e-3  # relative standard deviation of a sensor below which the tolerance falls in proportion
 FINISHED = 1e-4  # KKT residual above which a search counts as unfinished
 FREE, LIMITED = 3, 15  # iterations per sample without limits, with limits
-CLOSED = 1e-2  # largest residual of an unfinished estimate, over 1 + |x|
+CLOSED = 1e-2  # largest residual of an unfinished estimate, over 1 + |x|, in units of typical sizes
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class Window:
         Estimated states and noise, from which the next search starts.
     y : (rows,)
         Multipliers of bounds.
+    sizes : Sizes
+        Typical sizes of the states at the start; searches do not depend on the units of the map.
+    rows : ConstraintRows
+        Limits on the states of the window, scaled by the typical sizes.
     iterations, failures, unfinished : int
         Iterations of the last sample; number of samples so far that the extended filter estimated; number of
         those whose search ran out of iterations with a KKT residual above 1e-4.
@@ -67,6 +72,8 @@ class Window:
     prior: tuple[np.ndarray, np.ndarray] = field(repr=False)
     Y: np.ndarray = field(repr=False)
     U: np.ndarray = field(repr=False)
+    sizes: Sizes = field(repr=False)
+    rows: ConstraintRows = field(repr=False)
     X: np.ndarray | None = field(default=None, repr=False)
     W: np.ndarray | None = field(default=None, repr=False)
     y: np.ndarray | None = field(default=None, repr=False)
@@ -176,8 +183,12 @@ class MovingHorizon:
     def start(self, x: np.ndarray, P: np.ndarray | None = None) -> Window:
         """Return the estimate before the first measurement."""
         estimate: Any = self._filter.start(x, P)
+        x, M, m = estimate.x, self.horizon, self._noisy.nu
+        spread = dict(zip(self.map.state_names, np.sqrt(np.diag(estimate.P)), strict=True))
+        sizes = Sizes(self._noisy, x[None], np.zeros((1, m)), M * self.map.dt, spread)
+        rows = self._rows.sized(np.tile(x, (M + 1, 1)), np.zeros((M, m)), sizes)
         none = np.zeros((0, len(self.measurement.names))), np.zeros((0, self.map.nu))
-        return Window(estimate.x, estimate.P, (estimate.x, estimate.P), *none)
+        return Window(x, estimate.P, (x, estimate.P), *none, sizes, rows)
 
     def correct(self, k: int, belief: Window, y: np.ndarray) -> Window:
         """Return the estimate at sample k after the measurement y (ny,)."""
@@ -185,10 +196,12 @@ class MovingHorizon:
         X, W = self._guess(belief, len(Y))
         g = self._noisy.with_known(self._known(belief, X), k + 1 - len(Y))
         cost = self._cost.with_references(*self._data(X, Y))
-        stages = Stages(g, cost, self._rows, 0, g.lengths(None, self.horizon))
+        stages = Stages(g, cost, belief.rows, 0, g.lengths(None, self.horizon), sizes=belief.sizes)
         stages.follows = False
         # the cost is scaled by its largest gradient, that of an exact sensor: other terms are then small
-        exact = min(1.0, float(np.sqrt(np.diag(self.measurement.V).min())) / SHARP)
+        readings = np.abs(self.measurement.jacobian(X[-1:])[0]) @ belief.sizes.states
+        deviations = np.sqrt(np.diag(self.measurement.V))
+        exact = min(1.0, float((deviations[readings > 0] / readings[readings > 0]).min(initial=1.0)) / SHARP)
         log, full = Log("estimate", HEADER, None), len(Y) == self.horizon > 1
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -262,7 +275,7 @@ class MovingHorizon:
         """Return the regularization of defects and constraints in the optimization.
         It is small compared with the smallest positive variance of the process noise and of the prior.
         """
-        variances = np.concatenate([np.diag(self.W), np.diag(belief.prior[1])])
+        variances = np.array([np.diag(self.W), np.diag(belief.prior[1])]) / belief.sizes.states**2
         return min(SOFT, SOFTER * float(variances[variances > 0].min(initial=np.inf)))
 
     def _guess(self, belief: Window, c: int) -> tuple[np.ndarray, np.ndarray]:
@@ -355,8 +368,9 @@ class MovingHorizon:
 def slim_root(covariance: np.ndarray) -> np.ndarray:
     """Return a square root G (n, r) of a covariance of rank r: G G' is the covariance."""
     G = root(covariance)
-    size = np.abs(G).max(axis=0, initial=0.0)
-    return G[:, size > 1e-12 * size.max(initial=0.0)]
+    deviations = np.sqrt(np.diag(covariance))[:, None]
+    size = np.abs(G / np.where(deviations > 0, deviations, 1.0)).max(axis=0, initial=0.0)
+    return G[:, size > 1e-12]
 
 
 def _failure(search: Interior) -> str:
@@ -365,7 +379,7 @@ def _failure(search: Interior) -> str:
     if search.status in (Status.CONVERGED, Status.ACCEPTABLE):
         return ""
     violation = subproblem.merit(point, search.now.s).violation
-    size = 1 + np.abs(point.curve.x).max()
+    size = 1 + np.abs(point.curve.x / subproblem.stages.of_states).max()
     if search.status is Status.INFEASIBLE or not violation <= CLOSED * size:
         return f"{search.status} with {violation:.1e} open"
     return ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -210,22 +211,27 @@ class Sizes:
         """Return the typical sizes of states and inputs along a trajectory."""
         return cls(run.map, run.x, run.u, run.duration, {})
 
-    @property
+    @cached_property
     def states(self) -> np.ndarray:
         """Typical sizes (ndx,) of the components of errors of the state.
         Such an error is a small displacement from a state, as a tangent vector.
         """
         return np.array([self.of(name) for name in self.map.space.error_names])
 
-    @property
+    @cached_property
     def of_states(self) -> np.ndarray:
         """Typical sizes of the states (nx,)."""
         return np.array([self.of(name) for name in self.map.state_names])
 
-    @property
+    @cached_property
     def inputs(self) -> np.ndarray:
         """Typical sizes of the inputs (nu,)."""
         return np.array([self.of(INPUTS + name) for name in self.map.input_names])
+
+    @cached_property
+    def multipliers(self) -> np.ndarray:
+        """Typical sizes of the multipliers (nm,)."""
+        return np.array([self.of(name) for name in self.map.multiplier_names])
 
 
 def _largest(*values: Any) -> float:

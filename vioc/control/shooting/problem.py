@@ -186,9 +186,8 @@ class ShootingProblem(ABC):
         u, (X, U, constants) = self.unknowns, self._begin(x0, guess)
         sizes = self._sizes(X, U, constants)
         X = u.joined(X, constants)
-        of_both = sizes.states, sizes.inputs
         rows = self.rows.sized(X, U, sizes)
-        stages = Stages(u.map, self._stage_cost, rows, self.k0, u.lengths, u.start, u.rigid, of_both)
+        stages = Stages(u.map, self._stage_cost, rows, self.k0, u.lengths, u.start, u.rigid, sizes)
         duals = rows.from_multipliers(multipliers) if multipliers else None
         log = Log("optimize", HEADER, monitor)
         interrupt = None

@@ -11,6 +11,7 @@ import numpy as np
 from vioc.checks import finite
 from vioc.control.costs.cost import Bending, Cost, Predicted
 from vioc.control.problem.consistent import ConstraintProjection
+from vioc.control.problem.sizes import Sizes
 from vioc.control.shooting.rows import ConstraintRows
 from vioc.control.stages.linear_quadratic import LinearQuadratic
 from vioc.errors import ConstraintError, OptimizationError, StepError, trying
@@ -107,7 +108,7 @@ class Stages:
         Directions along which the first state is free; default none.
     rigid : int
         Number of trailing errors of the state that are constants of the motion, without defects.
-    sizes : (ndx,), (nu,), optional
+    sizes : Sizes, optional
         Units of the states' errors and of the inputs; default 1. All derivatives, steps and gains that this
         class takes or returns are in these units; curves are in the units of the map. With typical sizes, a
         search does not depend on the units of the map.
@@ -122,14 +123,14 @@ class Stages:
         lengths: np.ndarray,
         start: np.ndarray | None = None,
         rigid: int = 0,
-        sizes: tuple[np.ndarray, np.ndarray] | None = None,
+        sizes: Sizes | None = None,
     ):
         self.map, self.cost, self.rows = f, cost, rows
         self.start = np.zeros((f.ndx, 0)) if start is None else start
         self.rigid = rigid
-        of_states, of_inputs = (np.ones(f.ndx), np.ones(f.nu)) if sizes is None else sizes
-        self.of_states: np.ndarray = of_states
-        self.of_inputs: np.ndarray = of_inputs
+        self.of_states = np.ones(f.ndx) if sizes is None else sizes.states
+        self.of_inputs = np.ones(f.nu) if sizes is None else sizes.inputs
+        self._of_multipliers = np.ones(len(f.multiplier_names)) if sizes is None else sizes.multipliers
         self.of_both = np.concatenate([self.of_states, self.of_inputs])
         self._onto = ConstraintProjection(f, self.of_states)
         self.k0, self.lengths, self.t = k0, lengths, f.times(lengths, k0)
@@ -170,7 +171,8 @@ class Stages:
         It has the first derivatives of map, cost and constraints. Its Hessian is that of the cost alone:
         Gauss-Newton, or exact with the predicted residuals `predicted` as multipliers (`Cost.expand`).
         """
-        e = self.cost.expand(point.curve, lin, exact, predicted)
+        sizes = None if exact else np.concatenate([self.of_both, self._of_multipliers])
+        e = self.cost.expand(point.curve, lin, sizes, predicted)
         J, J_end = self.rows.jacobians(point.curve, lin)
         of_x, of_z = self.of_states, self.of_both
         F = np.concatenate([lin.A, lin.B], axis=2) * (of_z / of_x[:, None])

@@ -470,8 +470,8 @@ class Subproblem:
         n = b.F.shape[1]
         of_inputs = 0.5 * float(np.abs(np.einsum("kii->ki", b.H[:, n:, n:])).sum())
         slope, bend = _largest(b.g, b.g_end), _largest(b.H, b.H_end)
-        curve, cost = it.point.curve, self.stages.cost
-        last = cost.end(curve.x[-1], curve.map.theta, cost.reference_rows(len(curve))[-1])[0]
+        curve, cost, sizes = it.point.curve, self.stages.cost, self.stages.of_states
+        last = cost.end(curve.x[-1], curve.map.theta, cost.reference_rows(len(curve))[-1], sizes)[0]
         self.unit = as_unit(max(CHEAP * of_inputs, abs(it.point.cost - last)) or max(slope, bend))
         if self._scaled:
             self.unit = min(self.unit, 1 / self.scale)  # at most the unit of the search that set the scale
