@@ -60,8 +60,8 @@ class Branch:
         lacking = ca.Function("off", [x, u, dt, y], [rows(x[:nd], dt)[nd:]])
         left = ca.vertcat(found[:nd], (found[nd:] - (1 - s) * off) / (s * dt))
         args = [x, u, dt, off, y]
-        self._equations = ca.Function("equations", args, [left, ca.jacobian(left, y)])
-        self._lacking = lacking
+        self.equations = ca.Function("equations", args, [left, ca.jacobian(left, y)])
+        self.lacking = lacking
         self.weights = np.sqrt(f.lagrangian.mass_scale)
 
     def follow(self, x: np.ndarray, u: np.ndarray, dt: float) -> Followed:
@@ -73,13 +73,13 @@ class Branch:
             Where it could not be followed, neither to the step nor to a fold.
         """
         nd, nm = self.f.nd, self.f.nm
-        off = self._lacking(x, u, dt, np.zeros(nd + nm + 1))
+        off = self.lacking(x, u, dt, np.zeros(nd + nm + 1))
         v = self.f.velocities(x)
         typical = np.linalg.norm(self.weights * v) + np.linalg.norm(self.weights)
         metric = np.concatenate([self.weights / typical, np.zeros(nm), [1.0]])
 
         def at(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            left, slope = self._equations(x, u, dt, off, y)
+            left, slope = self.equations(x, u, dt, off, y)
             return np.array(left).ravel(), np.array(slope)
 
         def corrected(y: np.ndarray, row: np.ndarray) -> np.ndarray | None:

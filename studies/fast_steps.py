@@ -7,29 +7,46 @@ of each is held against its branch of solutions, followed in its arclength (`stu
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import vioc
 from studies.branch import Branch
+from studies.branches import Branches
 from studies.harness import Claim, Report, Study, at_most
 from studies.impact_restitution import arm
-from vioc.errors import ConstraintError, StepError
+from vioc.compile.evaluate import Evaluator
+from vioc.errors import ConstraintError
+from vioc.sweeps import sweep
 
-COUNT, QUICK = 2000, 7  # states of each case
+# states of each case: the cheap ones are many, so that there are a million in all
+MANY = {
+    "arm": 100_000,
+    "top": 100_000,
+    "free body": 40_000,
+    "loop": 10_000,
+    "2 links": 250_000,
+    "3 links": 250_000,
+    "5 links": 100_000,
+    "10 links": 150_000,
+}
+CHUNK, QUICK = 5_000, 40  # states drawn at once
+ERRORS = 2_000, 7  # states of each case whose errors are held against the branch, too; in the quick form
+RATES = 10  # states of a loop with one configuration, whose closing takes long
 SAME = 1e-8  # rad, relative to 1 + |q|: ends that differ by less are one root
 
 STUDY = Study(
     __file__,
     "steps of fast random states: no wrong root, and no step refused that exists",
     states=Claim("random states"),
-    exist=Claim("share whose step exists"),
+    taken=Claim("share with a step"),
     wrong=Claim("steps that are another root than their branch leads to", at_most(0)),
     certified=Claim("of these, certified by the kernel alone", at_most(0)),
-    refused=Claim("errors, though the branch leads to a step", at_most(0)),
     apart=Claim("largest distance of the others from their root, relative to 1 + |q|", at_most(SAME)),
-    left=Claim("share that needs more than the kernel's certificate"),
+    errors=Claim("errors that are held against the branch"),
+    refused=Claim("of these, though the branch leads to a step", at_most(0)),
+    left=Claim("share of states that needs more than the kernel's certificate"),
     unknown=Claim("states whose branch could not be followed", at_most(0)),
 )
 
@@ -58,93 +75,109 @@ def cases() -> dict[str, Case]:
     return found
 
 
-class Outcome(NamedTuple):
-    """The outcome of the step from one state: what the branch says, and what the map does.
-
-    Attributes
-    ----------
-    exists : bool or None
-        Whether the branch leads to a step; None where it could not be followed.
-    found : bool
-        Whether the map has a step.
-    certified : bool
-        Whether its kernel certified one.
-    apart : float
-        How far this is from the branch's; infinite where only one of them is a step.
-    """
-
-    exists: bool | None
-    found: bool
-    certified: bool
-    apart: float
-
-
-def state(f: vioc.MidpointVI, speed: float, rng: np.random.Generator) -> np.ndarray:
-    """A random state: any angles and rates, of a loop those nearest to them that keep it closed."""
-    while True:
-        q, v = rng.uniform(-np.pi, np.pi, f.nq), speed * rng.standard_normal(f.nq)
+def states(f: vioc.MidpointVI, speed: float, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Random states: any angles and rates, of a loop those nearest to them that keep it closed."""
+    found: list[np.ndarray] = []
+    while len(found) < count:
+        q = rng.uniform(-np.pi, np.pi, f.nq)
+        rates = speed * rng.standard_normal((RATES if f.nm else 1, f.nq))
         try:
             if f.nm:
                 q = f.consistent_configuration(q).q
-                v = vioc.project_velocity(f.system, q, v)
-            return f.initial_state(q, v)
+                rates = [vioc.project_velocity(f.system, q, v) for v in rates]
+            found += [f.initial_state(q, v) for v in rates]
         except ConstraintError:  # the loop does not close near by
             continue
+    return np.array(found[:count])
 
 
-def outcome(f: vioc.MidpointVI, branch: Branch, x: np.ndarray) -> Outcome:
-    certified = float(f.kernel.function(x, [], 0.0, f.dt, f.theta)[2]) <= f.kernel.tolerance
-    try:
-        end = f.step(x)[: f.nd]
-    except StepError:
-        end = None
-    try:
-        expected = branch.follow(x, np.zeros(0), f.dt).end
-    except RuntimeError:
-        return Outcome(None, end is not None, certified, np.nan)
-    apart = 0.0 if end is None and expected is None else np.inf
-    if end is not None and expected is not None:
-        apart = float((np.abs(end - expected) / (1 + np.abs(expected))).max())
-    return Outcome(expected is not None, end is not None, certified, apart)
+def compared(name: str, count: int, errors: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Steps of `count` random states of a case beside their branches; of errors, those of the first `errors`.
+
+    Most branches are followed many at once. Where this does not lead to the step that the map takes, the
+    branch is followed by itself in its arclength, which decides.
+    """
+    f, speed = cases()[name]
+    X = states(f, speed, count, rng)
+    ends = f.rollouts(X, steps=1, workers=1, raise_on_failure=False).x[:, 1, : f.nd]
+    expected, taken = Branches(f).ends(X), np.isfinite(ends).all(axis=1)
+    apart = distances(ends, expected)
+    one, refused, unknown = Branch(f), 0, 0
+    looked = ~taken & (np.arange(count) < errors)
+    for i in np.flatnonzero((taken & ~(apart <= SAME)) | looked):
+        try:
+            end = one.follow(X[i], np.zeros(0), f.dt).end
+        except RuntimeError:
+            unknown, apart[i] = unknown + 1, 0.0
+            continue
+        refused += not taken[i] and end is not None
+        apart[i] = np.inf if end is None else distances(ends[i : i + 1], end[None])[0]
+    wrong = np.flatnonzero(taken & ~(apart <= SAME))
+    kernel = Evaluator(f.kernel.function)
+    error = kernel(X, np.zeros(0), np.zeros(1), np.array([f.dt]), f.theta)[2][:, 0, 0]
+    certified = error <= f.kernel.tolerance
+    right = apart[taken & (apart <= SAME)]
+    return {
+        "case": name,
+        "states": count,
+        "taken": int(taken.sum()),
+        "wrong": len(wrong),
+        "certified": int(certified[wrong].sum()),
+        "apart": float(right.max(initial=0.0)),
+        "errors": int(looked.sum()),
+        "refused": refused,
+        "left": int((~certified).sum()),
+        "unknown": unknown,
+    }
+
+
+def distances(ends: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Largest distances of configurations (M, nd) from others, relative to 1 + |q|; infinite without one."""
+    off = np.abs(ends - expected) / (1 + np.abs(expected))
+    return np.where(np.isfinite(off).all(axis=1), off.max(axis=1), np.inf)
 
 
 @STUDY.body
 def run(report: Report) -> None:
-    found: dict[str, list[Outcome]] = {}
-    for i, (name, (f, speed)) in enumerate(cases().items()):
-        branch, rng = Branch(f), np.random.default_rng(i)
-        found[name] = []
-        for _ in range(QUICK if report.quick else COUNT):
-            found[name].append(outcome(f, branch, state(f, speed, rng)))
-    every = [o for each in found.values() for o in each]
-    wrong = [o for o in every if o.exists is not None and o.found and not o.apart <= SAME]
-    right = [o.apart for o in every if o.exists and o.apart <= SAME]
+    points = []
+    for name, many in MANY.items():
+        size, errors = (QUICK, ERRORS[1]) if report.quick else (CHUNK, ERRORS[0])
+        for chunk in range(1 if report.quick else many // CHUNK):
+            points.append({"name": name, "count": size, "errors": errors * (chunk == 0)})
+    every = sweep(compared, points, seed=0, workers=0 if report.quick else None).values
+    total = {key: sum(v[key] for v in every) for key in every[0] if key not in ("case", "apart")}
     report.measure(
-        states=len(every),
-        exist=np.mean([bool(o.exists) for o in every]),
-        wrong=len(wrong),
-        certified=sum(o.certified for o in wrong),
-        refused=sum(bool(o.exists) and not o.found for o in every),
-        apart=max(right),
-        left=np.mean([not o.certified for o in every]),
-        unknown=sum(o.exists is None for o in every),
+        states=total["states"],
+        taken=total["taken"] / total["states"],
+        wrong=total["wrong"],
+        certified=total["certified"],
+        apart=max(v["apart"] for v in every),
+        errors=total["errors"],
+        refused=total["refused"],
+        left=total["left"] / total["states"],
+        unknown=total["unknown"],
     )
-    draw(report, found)
+    draw(report, every)
 
 
-def draw(report: Report, found: dict[str, list[Outcome]]) -> None:
+def draw(report: Report, every: list[dict]) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    below = np.zeros(len(found))
-    for label, chosen in (
-        ("certified by the kernel", lambda o: o.certified),
-        ("found by following the branch", lambda o: o.found and not o.certified),
-        ("do not exist", lambda o: not o.found),
+    shares = []
+    for name in MANY:
+        mine = [v for v in every if v["case"] == name]
+        count, taken, left = (sum(v[key] for v in mine) for key in ("states", "taken", "left"))
+        shares.append(((taken + left) / count - 1, 1 - taken / count, 1 - left / count))
+    followed, none, certified = 100 * np.array(shares).T
+    below = np.zeros(len(MANY))
+    for label, share in (
+        ("certified by the kernel", certified),
+        ("found by following the branch", followed),
+        ("do not exist", none),
     ):
-        shares = np.array([100 * np.mean([chosen(o) for o in each]) for each in found.values()])
-        axes.bar(list(found), shares, bottom=below, label=label)
-        below += shares
+        axes.bar(list(MANY), share, bottom=below, label=label)
+        below += share
     axes.set(ylabel="% of random states", title="Steps of fast states")
     axes.set_ylim(0, 118)  # room for the legend above the bars
     axes.legend(ncols=3, loc="upper center")

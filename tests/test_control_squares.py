@@ -36,7 +36,7 @@ def turned_body():
 
 def ones(f):
     """Sizes of 1 of the variables of a Gauss-Newton Hessian."""
-    return np.ones(f.ndx + f.nu + len(f.multiplier_names))
+    return np.ones(f.ndx + f.nu)
 
 
 def differences(function, point, h=1e-4):

@@ -24,7 +24,7 @@ from vioc.control.feedback import MovingHorizon
 
 # inside: units in which a matrix is judged are compared, whatever it was given in
 from vioc.control.linear.circle import natural_units
-from vioc.errors import ConstraintError
+from vioc.errors import ConstraintError, OptimizationError
 from vioc.identification import Record, design, identify
 
 G = Gravity(0, 0, -9.81)
@@ -345,3 +345,16 @@ def test_contact_steps_are_the_same_in_any_unit_of_length(integrator, backend, L
     run, wanted = (landed(integrator, backend, unit) for unit in (L, 1.0))
     # rounding of positions of about 1 m, amplified over the impacts of 30 steps
     np.testing.assert_allclose(run, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "m, L, dt", [(1.0, 1.0, 1e-2), (1e-9, 1.0, 1e-6), (1e-12, 1e-3, 1e-7), (1e6, 1e3, 1.0)]
+)
+def test_a_falling_pendulum_is_no_equilibrium_in_any_unit(m, L, dt):
+    """A step of 1 us moved a pendulum of 1 mg by less than 1e-10 rad, and its momentum by less than 1e-10."""
+    S = System(ry("a")[tz(-L, mass=m)], G, JointForce("a", "u"))
+    f = vioc.MidpointVI(S, dt)
+    with pytest.raises(OptimizationError, match="no equilibrium near the guess with a, u.u fixed"):
+        equilibrium(f, a=1.0, u=0.0)
+    assert equilibrium(f, guess={"a": 0.3}, fixed="u.u")["a"] == pytest.approx(0, abs=1e-9)
+    assert equilibrium(f, a=1.0).u == pytest.approx([m * 9.81 * L * np.sin(1.0)], rel=1e-9)

@@ -384,10 +384,10 @@ class Cost:
 
         Parameters
         ----------
-        sizes : (ndx + nu + nm,), optional
-            Typical sizes of errors of the state, of inputs and of multipliers. With sizes, the Hessian is
-            that of the Gauss-Newton method, which is positive semi-definite everywhere: J'WJ for the squares
-            of residuals, plus the Hessian of the remaining cost with its eigenvalues replaced by their
+        sizes : (ndx + nu,), optional
+            Typical sizes of errors of the state and of inputs. With sizes, the Hessian is that of the
+            Gauss-Newton method, which is positive semi-definite everywhere: J'WJ for the squares of
+            residuals, plus the Hessian of the remaining cost with its eigenvalues replaced by their
             magnitudes. Eigenvalues are those in units of the sizes. By default the Hessian is exact.
         predicted : pair of arrays
             Nonlinear residuals rho that the method `predicted` predicted for the step to this iterate. Their
@@ -406,7 +406,12 @@ class Cost:
         if sizes is None:
             of_path, of_end = along.second(predicted[0], *running), end.second(predicted[1], *terminal)
         else:
-            of_path = along.gauss_newton(sizes, *running)
+            whole = sizes
+            if self.uses_multipliers:  # their sizes are those of their changes with state and input
+                changes = np.concatenate([lin.C, lin.D], axis=2) * sizes
+                largest = np.abs(changes).sum(axis=2).max(axis=0)
+                whole = np.concatenate([sizes, np.where(largest > 0, largest, 1.0)])
+            of_path = along.gauss_newton(whole, *running)
             of_end = end.gauss_newton(sizes[: self.map.ndx], *terminal)
         (first, second, path), (dm, ddm, last) = of_path, of_end
         first, second = w[:, None] * first[..., 0], w[:, None, None] * second

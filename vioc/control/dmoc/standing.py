@@ -15,8 +15,9 @@ from vioc.control.dmoc.transcription import Transcription
 
 MOST = 1.5  # total force of the limited contacts, over the weight, above which nothing can rest on them
 SHARE = 0.1  # force of a contact, over the weight, above which it is named
-TRIALS, SAME = 3, 1e-9  # random states at which constraint and gap must differ by a constant; tolerance, m
-ENTERS = 1e-6  # m; where limits force more penetration, room does not help
+# random states at which constraint and gap must differ by a constant; tolerance relative to both
+TRIALS, SAME = 3, 1e-9
+ENTERS = 1e-5  # penetration over the first height of hovering; where limits force more, room does not help
 
 
 def too_close(t: Transcription, smoothing: float, pull: float, first: float) -> str:
@@ -37,7 +38,7 @@ def too_close(t: Transcription, smoothing: float, pull: float, first: float) -> 
         names = [n for n in step.contacts if phase.map.unit(f"gap.{n}") == "m"]
         if not names:
             continue
-        lower, upper = _gaps(phase, names)
+        lower, upper = _gaps(phase, names, ENTERS * first / pull)
         give = t.contacts(i, smoothing, pull)[1]
         with np.errstate(divide="ignore"):  # division by 0 if there is neither room nor give
             least, most = (smoothing / np.maximum(rooms + give, 0.0) / pull for rooms in (upper, lower))
@@ -71,10 +72,11 @@ def _listed(names: list[str], indices: np.ndarray) -> str:
     return ", ".join(names[j] for j in indices[:5]) + more
 
 
-def _gaps(phase: Phase, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _gaps(phase: Phase, names: list[str], enters: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the smallest and largest contact gaps in m that limits allow.
     The shapes are (N+1, number of contacts); a gap that is not limited is -inf or inf. Gaps of the first
-    sample are not limited, since they belong to the step before it.
+    sample are not limited, since they belong to the step before it, nor are gaps that limits force to be a
+    penetration of more than `enters`, m.
 
     The limits are those of states, and those of constraints whose expression differs from a gap by a
     constant.
@@ -101,12 +103,17 @@ def _gaps(phase: Phase, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
         row = ca.Function("row", [x, theta], [c.expression])
         least, most = phase.row_limits(c)
         samples = {"start": slice(0, 1), "end": slice(-1, None), "path": slice(None)}[c.where]
-        differences = [np.array(row(a, f.theta)) - np.array(both(a, f.theta)[0]).T for a in trials]  # (m, n)
-        for r, j in zip(*np.nonzero(np.ptp(differences, axis=0) < SAME), strict=True):
+        values = (
+            np.array([row(a, f.theta) for a in trials]),
+            np.array([both(a, f.theta)[0].T for a in trials]),
+        )
+        differences = values[0] - values[1]  # (trials, rows, contacts)
+        size = np.abs(values[0]).max(axis=0) + np.abs(values[1]).max(axis=0)
+        for r, j in zip(*np.nonzero(np.ptp(differences, axis=0) <= SAME * size), strict=True):
             shift = differences[0][r, j]
             lower[samples, j] = np.maximum(lower[samples, j], least[:, r] - shift)
             upper[samples, j] = np.minimum(upper[samples, j], most[:, r] - shift)
-    enters = upper < -ENTERS
-    lower[enters], upper[enters] = -np.inf, np.inf
+    inside = upper < -enters
+    lower[inside], upper[inside] = -np.inf, np.inf
     lower[0], upper[0] = -np.inf, np.inf
     return lower, np.maximum(upper, 0.0)

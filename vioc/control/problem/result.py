@@ -255,7 +255,7 @@ class Result(AsTrajectory):
         the trajectory is within, infinite without inequalities.
     gains : (N, nu, ndx)
         Gains of the projection operator at the trajectory, or of shooting's last step; for DMOC those of
-        ``stabilize(1, 1)``.
+        `stabilize` with weights of 1 in units of the typical sizes of states and inputs.
     open_loop_gap : float
         Largest difference between the last iterate and the rollout of its inputs. If it is above
         1e-6 of 1 + |x| (a strongly unstable system over a long horizon, where rounding grows), `trajectory`
@@ -345,7 +345,7 @@ class Result(AsTrajectory):
 
     @property
     def gains(self) -> np.ndarray:
-        return self.stabilize(1.0, 1.0).K if self.own_gains is None else self.own_gains
+        return self._follower(None).K if self.own_gains is None else self.own_gains
 
     @property
     def open_loop_gap(self) -> float:
@@ -396,15 +396,20 @@ class Result(AsTrajectory):
         assert isinstance(regulator, Regulator)
         return regulator
 
+    def _follower(self, phase: int | None) -> Regulator:
+        """Return a regulator about the motion with weights of 1, in units of typical sizes."""
+        sizes = Sizes.along(self._motion(phase))
+        return self.stabilize(np.diag(sizes.states**-2), np.diag(sizes.inputs**-2), phase=phase)
+
     def rollout(self, phase: int | None = None) -> Rollout:
         """Simulate the map from the first state with the optimized inputs.
         The whole motion is simulated or, if `phase` is given, only this phase.
 
         The inputs are applied open loop. If an unstable motion amplifies the solver's tolerance above 1e-6 of
-        the state, they are applied with the feedback of `stabilize(1, 1)`, which changes the inputs as little
-        as the tolerance. If that feedback does not exist, as for a plan that is not a motion, the rollout is
-        open loop. `vioc.control.optimize` from this result gives a rollout that is also stationary for the
-        cost.
+        the state, they are applied with the feedback of `stabilize` with weights of 1 in units of typical
+        sizes, which changes the inputs as little as the tolerance. If that feedback does not exist, as for a
+        plan that is not a motion, the rollout is open loop. `vioc.control.optimize` from this result gives a
+        rollout that is also stationary for the cost.
 
         Raises
         ------
@@ -416,7 +421,7 @@ class Result(AsTrajectory):
         feedback = Sizes.along(run).apart(run.x, again.x) > OPEN_LOOP
         if feedback:
             try:
-                regulator = self.stabilize(1.0, 1.0, phase=phase)
+                regulator = self._follower(phase)
             except OptimizationError:
                 feedback = False
             else:

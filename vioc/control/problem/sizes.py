@@ -228,11 +228,6 @@ class Sizes:
         """Typical sizes of the inputs (nu,)."""
         return np.array([self.of(INPUTS + name) for name in self.map.input_names])
 
-    @cached_property
-    def multipliers(self) -> np.ndarray:
-        """Typical sizes of the multipliers (nm,)."""
-        return np.array([self.of(name) for name in self.map.multiplier_names])
-
 
 def _largest(*values: Any) -> float:
     """Return the largest magnitude of all finite values, 0 if there are none."""

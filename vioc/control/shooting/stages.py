@@ -130,7 +130,6 @@ class Stages:
         self.rigid = rigid
         self.of_states = np.ones(f.ndx) if sizes is None else sizes.states
         self.of_inputs = np.ones(f.nu) if sizes is None else sizes.inputs
-        self._of_multipliers = np.ones(len(f.multiplier_names)) if sizes is None else sizes.multipliers
         self.of_both = np.concatenate([self.of_states, self.of_inputs])
         self._onto = ConstraintProjection(f, self.of_states)
         self.k0, self.lengths, self.t = k0, lengths, f.times(lengths, k0)
@@ -171,8 +170,7 @@ class Stages:
         It has the first derivatives of map, cost and constraints. Its Hessian is that of the cost alone:
         Gauss-Newton, or exact with the predicted residuals `predicted` as multipliers (`Cost.expand`).
         """
-        sizes = None if exact else np.concatenate([self.of_both, self._of_multipliers])
-        e = self.cost.expand(point.curve, lin, sizes, predicted)
+        e = self.cost.expand(point.curve, lin, None if exact else self.of_both, predicted)
         J, J_end = self.rows.jacobians(point.curve, lin)
         of_x, of_z = self.of_states, self.of_both
         F = np.concatenate([lin.A, lin.B], axis=2) * (of_z / of_x[:, None])
