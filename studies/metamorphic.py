@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -26,9 +26,10 @@ from studies.metamorphic_changes import CHANGES, Change, blocks
 from studies.metamorphic_family import INPUT, JOINTS, STEPS, Mechanism, mechanisms
 from vioc import GroupVI
 from vioc.control import controllability_gramian, dlqr
-from vioc.progress import Progress, paused
+from vioc.sweeps import sweep
 
-COUNT, QUICK = 200, 1  # of each integrator
+COUNT, QUICK = 200, 1  # mechanisms of each integrator
+CHUNK = 5  # mechanisms of one task
 QUICK_JOINTS = (2, 2)
 SAME = 1e-8
 DT = 0.01  # s
@@ -302,18 +303,25 @@ def outcomes(
                 yield base.compared(label, change(np.random.default_rng([index, i])))
 
 
+def compared(name: str, first: int, count: int, joints: tuple[int, int]) -> list[dict[str, Any]]:
+    """Outcomes of some mechanisms of an integrator as plain data, for other processes."""
+    return [asdict(outcome) for outcome in outcomes(name, count, joints, first)]
+
+
 @STUDY.body
 def run(report: Report) -> None:
-    counts = dict.fromkeys(INTEGRATORS, QUICK if report.quick else COUNT)
-    found: list[Outcome] = []
-    with Progress("pairs", sum(counts.values()) * len(CHANGES)) as progress:
-        for name, count in counts.items():
-            for outcome in outcomes(name, count, QUICK_JOINTS if report.quick else JOINTS):
-                found.append(outcome)
-                progress.advance()
-                if text := outcome.finding:
-                    with paused():
-                        print(text)
+    count, joints = (QUICK, QUICK_JOINTS) if report.quick else (COUNT, JOINTS)
+    size = min(count, CHUNK)
+    points = [
+        {"name": name, "first": first, "count": size, "joints": joints}
+        for name in INTEGRATORS
+        for first in range(0, count, size)
+    ]
+    several = sweep(compared, points, workers=0 if report.quick else None).values
+    found = [Outcome(**entries) for chunk in several for entries in chunk]
+    for outcome in found:
+        if text := outcome.finding:
+            print(text)
 
     def worst(**of: str) -> float:
         """The largest difference of the outcomes with these attributes, of one quantity if that is named."""
