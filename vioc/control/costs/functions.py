@@ -334,12 +334,12 @@ class CostPart:
 
     @cached_property
     def _gauss_newton(self) -> tuple[Evaluator, np.ndarray, np.ndarray | None]:
-        """Function for the gradient and the Gauss-Newton Hessian of the cost, indices, and a constant part.
+        """Function for gradient and Gauss-Newton Hessian, indices and a constant part.
 
         The function returns the gradient, the matrix J'WJ of the residuals with their Jacobian J and weight
         W, and the Hessian of those terms of the cost that are not squares of residuals. This last Hessian is
         restricted to the variables on which it depends; the second item has the indices of these variables.
-        If this Hessian is constant, the function returns zero for it, and the third item is the Hessian.
+        If this Hessian is constant, it is the third item, and the function returns an empty matrix for it.
         """
         f, others, structure = self._map, self._others, self._structure
         gradient = error_jacobian(f, structure.value, *others).T

@@ -172,7 +172,7 @@ def equilibrium(
     """
     tolerance = as_positive(tolerance, "tolerance")
     x, u, entries, targets = _start(f, {**(hold or {}), **named}, guess, fixed, free)
-    sizes = Sizes(f, x[None], u[None], SLOWEST * f.dt, {**(hold or {}), **named})
+    sizes = Sizes(f, x[None], u[None], SLOWEST * f.dt, targets)
     if f.mechanism.relaxed() is not None:
         x, u = _settled(f, x, u, entries, targets, sizes)
     fixed_names = {*entries, *targets}
@@ -205,8 +205,10 @@ def equilibrium(
             refusal = refusal or OptimizationError(f"no equilibrium found: {error}; give another guess")
             continue
         drift = np.abs(f.difference(state, run.x[1]))
-        errors = [_Errors.of(rows, state, sizes) for rows in (_rows(f, constraint_expressions(f)), goals)]
-        errors.append(_Errors(drift, drift / sizes.states * (sizes.time / f.dt)))
+        errors = [
+            _SizedErrors.of(rows, state, sizes) for rows in (_rows(f, constraint_expressions(f)), goals)
+        ]
+        errors.append(_SizedErrors(drift, drift / sizes.states * (sizes.time / f.dt)))
         violations, misfits, moves = errors
         if max(e.largest for e in errors) <= tolerance * (1 + np.abs(state / sizes.of_states).max()):
             return Equilibrium(f, state, input, run.multipliers[0], moves.largest, count, number)
@@ -216,14 +218,14 @@ def equilibrium(
     raise refusal
 
 
-class _Errors(NamedTuple):
+class _SizedErrors(NamedTuple):
     """Magnitudes of errors, and the same relative to typical sizes."""
 
     absolute: np.ndarray
     relative: np.ndarray
 
     @classmethod
-    def of(cls, equations: Equations, x: np.ndarray, sizes: Sizes) -> _Errors:
+    def of(cls, equations: Equations, x: np.ndarray, sizes: Sizes) -> _SizedErrors:
         """Return the errors of equations of the state at x.
         Their sizes are those of their changes if the errors of the state change by their typical sizes.
         """
@@ -253,9 +255,8 @@ def _settled(
     """
     names = f.mechanism.coordinates
     expressions = [f.quantity(name) for name in names]
-    change = (ca.vertcat(*expressions) - ca.DM(_rows(f, expressions)(x)[0])) / ca.DM(
-        list(map(sizes.of, names))
-    )
+    of_names = ca.DM([sizes.of(name) for name in names])
+    change = (ca.vertcat(*expressions) - ca.DM(_rows(f, expressions)(x)[0])) / of_names
     effort = (f.symbols.u - ca.DM(u)) / ca.DM(sizes.inputs)
     cost = Cost(f, ca.sumsqr(change) + EFFORT * ca.sumsqr(effort))
     given = {n: float(v) for n, v in zip(f.state_names, x, strict=True) if n in entries} | dict(targets)
@@ -468,9 +469,9 @@ def _solve(
 
 def _refusal(
     f: OneStepMap,
-    moves: _Errors,
-    violations: _Errors,
-    misfits: _Errors,
+    moves: _SizedErrors,
+    violations: _SizedErrors,
+    misfits: _SizedErrors,
     targets: tuple[str, ...],
     fixed: set[str],
 ) -> str:

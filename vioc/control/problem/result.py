@@ -397,7 +397,7 @@ class Result(AsTrajectory):
         return regulator
 
     def _follower(self, phase: int | None) -> Regulator:
-        """Return a regulator about the motion with weights of 1, in units of typical sizes."""
+        """Return a regulator about the motion with weights of 1 in typical sizes."""
         sizes = Sizes.along(self._motion(phase))
         return self.stabilize(np.diag(sizes.states**-2), np.diag(sizes.inputs**-2), phase=phase)
 
