@@ -277,7 +277,7 @@ def _joined(sets: list[set[int]]) -> list[set[int]]:
 
 
 def _semidefinite(C: np.ndarray) -> bool:
-    """Return whether a symmetric matrix is positive semi-definite up to rounding errors.
+    """Return whether a symmetric matrix is positive semi-definite but for rounding.
     The answer does not depend on the units of the variables, since the diagonal is scaled to 1.
     """
     diagonal = np.diag(C)
