@@ -379,7 +379,7 @@ def test_costs_with_constants_of_the_motion(per_time):
         np.testing.assert_allclose((a - c) / (2 * h), by_x, rtol=0, atol=1e-7 * (1 + np.abs(by_x).max()))
         by_u = np.einsum("kji,kj->ki", e.lxu, dx[:-1]) + np.einsum("kij,kj->ki", e.luu, du)
         np.testing.assert_allclose((b - k) / (2 * h), by_u, rtol=0, atol=1e-7 * (1 + np.abs(by_u).max()))
-    some = stage.expand(at(*zero), None, exact=False)
+    some = stage.expand(at(*zero), None, np.ones(g.ndx + g.nu))
     whole = np.concatenate(
         [
             np.concatenate([some.lxx[:-1], some.lxu], axis=2),

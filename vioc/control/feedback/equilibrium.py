@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -17,7 +17,8 @@ from vioc.control.analysis.modes import Modes, modes
 from vioc.control.control_problem import by_equations
 from vioc.control.costs.cost import Cost
 from vioc.control.linear.about import states_at_rest
-from vioc.control.linear.manifold import constraint, constraint_expressions
+from vioc.control.linear.circle import natural_units
+from vioc.control.linear.manifold import constraint_expressions
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status
@@ -27,11 +28,10 @@ from vioc.names import INPUTS, by_quantity, meaning, quantity_name
 from vioc.runs.given import input_of, point_of
 
 RANK = 1e-10  # relative singular values below this are directions that the equations leave free
-REACHES, STARTS = (0.3, 0.7, 1.5, 3.0), 6  # distances from the guess in typical sizes, and starts within each
+REACHES, STARTS = (0.3, 0.7, 1.5, 3.0), 6  # distances from the guess, rad or m, and starts within each
 SHOWN = 12  # states, and inputs, of a printed equilibrium
-EFFORT = 1e-6  # weight of squared inputs relative to squared coordinates, in units of typical sizes
-OFF = 1e-8  # relative error of constraints and fixed quantities that a message names
-SLOWEST = 100  # typical time in steps, without gravity or if a fall takes longer
+SLOWEST = 10_000  # typical time in steps, without gravity
+EFFORT = 1e-6  # weight of squared inputs (N or N m) relative to squared metres and radians
 DAMPING = 1e-6  # first damping over the largest squared singular value; factors 10 up, 100 down
 
 Equations = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -49,7 +49,7 @@ class Equilibrium:
     multipliers : (nm,)
         Constraint impulses of the step.
     moved : float
-        Largest change of a state by a step, per typical time and relative to the typical size of the state.
+        Largest change of the state by a step, relative to the typical sizes of its components.
     iterations : int
     start : int
         0 if the search from the guess succeeded; else the number of the successful start near the guess.
@@ -144,7 +144,9 @@ def equilibrium(
         not differences of states (ndx != nx), this concerns only inputs. States and inputs not named keep the
         guess's value exactly: ``free=["u.shoulder", "u.elbow"]`` asks for the torques that hold a pose.
     tolerance : float
-        Largest `Equilibrium.moved`, and largest relative error of constraints and of fixed quantities.
+        Largest change of the equilibrium by a step, and largest error of constraints and fixed quantities,
+        relative to 1 + |x|. All are in units of typical sizes, from the mechanism's length, its mass and the
+        time of a fall by this length, or of 10,000 steps without gravity.
     max_iterations : int
         Largest number of iterations.
 
@@ -161,23 +163,22 @@ def equilibrium(
 
     Notes
     -----
-    Sizes are typical ones of the mechanism, so the result does not depend on the units of the model: its
-    length, its mass, and the time of a fall by this length, at most 100 steps. If the search from the guess
-    fails, also with scaled equations, it is repeated from other guesses at increasing distance, always the
-    same ones (`Equilibrium.start`). The equilibrium found may then be far from the guess. If several
-    equilibria satisfy the conditions (a cart may stand anywhere), each Gauss-Newton step is the shortest one.
-    For a map with contact, the guess need not have contact. An equilibrium is first sought with a large
-    smoothing of contact, so that contact forces act over gaps (`_settled`); its coordinates are as near the
-    guess as possible.
+    Ranks are decided in SI units; if this fails (for very small or large mechanisms), in natural units. If
+    the search from the guess fails, it is repeated from other guesses at increasing distance, always the same
+    ones (`Equilibrium.start`). The equilibrium found may then be far from the guess. If several equilibria
+    satisfy the conditions (a cart may stand anywhere), each Gauss-Newton step is the shortest one. For a map
+    with contact, the guess need not have contact. An equilibrium is first sought with a large smoothing of
+    contact, so that contact forces act over gaps (`_settled`); its coordinates are as near the guess as
+    possible.
     """
     tolerance = as_positive(tolerance, "tolerance")
     x, u, entries, targets = _start(f, {**(hold or {}), **named}, guess, fixed, free)
-    sizes = Sizes(f, x[None], u[None], SLOWEST * f.dt, targets)
     if f.mechanism.relaxed() is not None:
-        x, u = _settled(f, x, u, entries, targets, sizes)
+        x, u = _settled(f, x, u, entries, targets)
     fixed_names = {*entries, *targets}
     goals = _rows(f, [f.quantity(name) - value for name, value in targets.items()], tuple(targets))
     equations, extra = _equations(f, goals)
+    constraints, sizes = _rows(f, constraint_expressions(f)), _sizes(f, x, u, targets)
     names = (*f.space.error_names, *_inputs(f))
     change = [i for i in range(f.ndx + f.nu + extra) if i >= len(names) or names[i] not in entries]
 
@@ -185,67 +186,57 @@ def equilibrium(
         return np.concatenate([f.retract(w[: f.nx], step[: f.ndx]), w[f.nx :] + step[f.ndx :]])
 
     refusal: OptimizationError | None = None
-    of_forces = _impulses(f, x, sizes)[:extra]
-    units = np.concatenate([sizes.states, sizes.inputs, of_forces])
-    starts = enumerate(chain([x], _around(f, x, entries, sizes)))
-    for number, start, scaled in ((i, s, scaled) for i, s in starts for scaled in (False, True)):
+    starts = ((i, s, n) for i, s in enumerate(chain([x], _around(f, x, entries))) for n in (False, True))
+    for number, start, natural in starts:
         try:
             w = np.concatenate([start, u, np.zeros(extra)])
-            if extra:
-                if f.mechanism.relaxed() is not None:  # contact laws are steep: those of the step
-                    w[-extra:] = f.rollout(start, u, steps=1, warn=False).multipliers[0]
-                else:  # multipliers with the least residual: they give h its second derivatives
-                    r, J = equations(w)
-                    w[-extra:] = -of_forces * np.linalg.lstsq(J[:, -extra:] * of_forces, r, rcond=None)[0]
-            far = 1 + np.abs(np.concatenate([start / sizes.of_states, u / sizes.inputs])).max()
-            w, count = _solve(equations, move, w, change, units, scaled, far, max_iterations)
+            units = _units(f, start, u, extra) if natural else np.ones(f.ndx + f.nu + extra)
+            if extra and f.mechanism.relaxed() is not None:  # contact laws are steep: those of the step
+                w[-extra:] = f.rollout(start, u, steps=1, warn=False).multipliers[0]
+            elif extra:  # multipliers with the least residual: they give h its second derivatives
+                r, J = equations(w)
+                w[-extra:] = -np.linalg.lstsq(J[:, -extra:], r, rcond=None)[0]
+            w, count = _solve(equations, move, w, change, units, max_iterations)
             state, input = w[: f.nx].copy(), w[f.nx : f.nx + f.nu].copy()
             run = f.rollout(state, input, steps=1, warn=False)
         except (StepError, ConstraintError, np.linalg.LinAlgError) as error:
             refusal = refusal or OptimizationError(f"no equilibrium found: {error}; give another guess")
             continue
         drift = np.abs(f.difference(state, run.x[1]))
-        errors = [
-            _SizedErrors.of(rows, state, sizes) for rows in (_rows(f, constraint_expressions(f)), goals)
-        ]
-        errors.append(_SizedErrors(drift, drift / sizes.states * (sizes.time / f.dt)))
-        violations, misfits, moves = errors
-        if max(e.largest for e in errors) <= tolerance * (1 + np.abs(state / sizes.of_states).max()):
-            return Equilibrium(f, state, input, run.multipliers[0], moves.largest, count, number)
-        text = _refusal(f, moves, violations, misfits, tuple(targets), fixed_names)
+        violation, misfit = (np.abs(rows(state)[0]) for rows in (constraints, goals))
+        moved = float((drift / sizes.states).max(initial=0.0))
+        errors = moved, _relative(constraints, state, sizes), _relative(goals, state, sizes)
+        if max(errors) <= tolerance * (1 + np.abs(state / sizes.of_states).max()):
+            return Equilibrium(f, state, input, run.multipliers[0], moved, count, number)
+        misfits = dict(zip(targets, misfit, strict=True))
+        text = _refusal(f, drift, violation.max(initial=0.0), misfits, fixed_names)
         refusal = refusal or OptimizationError(text)
     assert refusal is not None
     raise refusal
 
 
-class _SizedErrors(NamedTuple):
-    """Magnitudes of errors, and the same relative to typical sizes."""
+def _sizes(f: OneStepMap, x: np.ndarray, u: np.ndarray, targets: Mapping[str, float]) -> Sizes:
+    """Return typical sizes of states and inputs.
+    The typical time is that of a fall by the mechanism's length, or some steps without gravity.
+    """
+    sizes = Sizes(f, x[None], u[None], SLOWEST * f.dt, targets)
+    length = sizes.of_unit("m")
+    if not (sizes.gravity and length):
+        return sizes
+    return Sizes(f, x[None], u[None], float(np.sqrt(length / sizes.gravity)), targets)
 
-    absolute: np.ndarray
-    relative: np.ndarray
 
-    @classmethod
-    def of(cls, equations: Equations, x: np.ndarray, sizes: Sizes) -> _SizedErrors:
-        """Return the errors of equations of the state at x.
-        Their sizes are those of their changes if the errors of the state change by their typical sizes.
-        """
-        y, J = equations(x)
-        reach = (np.abs(J) * sizes.states).sum(axis=1)
-        return cls(np.abs(y), np.abs(y) / np.where(reach > 0, reach, 1.0))
-
-    @property
-    def largest(self) -> float:
-        """Largest relative error, 0 if there are none."""
-        return float(self.relative.max(initial=0.0))
+def _relative(equations: Equations, x: np.ndarray, sizes: Sizes) -> float:
+    """Return the largest error of equations at a state x in typical sizes.
+    These are the changes of an equation if the errors of the state change by their own typical sizes.
+    """
+    y, J = equations(x)
+    reach = (np.abs(J) * sizes.states).sum(axis=1)
+    return float((np.abs(y) / np.where(reach > 0, reach, 1.0)).max(initial=0.0))
 
 
 def _settled(
-    f: OneStepMap,
-    x: np.ndarray,
-    u: np.ndarray,
-    entries: set[str],
-    targets: Mapping[str, float],
-    sizes: Sizes,
+    f: OneStepMap, x: np.ndarray, u: np.ndarray, entries: set[str], targets: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return an equilibrium (x, u) near a guess, for a mechanism with contact.
     Return the guess x, u if no equilibrium is found.
@@ -255,10 +246,8 @@ def _settled(
     """
     names = f.mechanism.coordinates
     expressions = [f.quantity(name) for name in names]
-    of_names = ca.DM([sizes.of(name) for name in names])
-    change = (ca.vertcat(*expressions) - ca.DM(_rows(f, expressions)(x)[0])) / of_names
-    effort = (f.symbols.u - ca.DM(u)) / ca.DM(sizes.inputs)
-    cost = Cost(f, ca.sumsqr(change) + EFFORT * ca.sumsqr(effort))
+    change = ca.vertcat(*expressions) - ca.DM(_rows(f, expressions)(x)[0])
+    cost = Cost(f, ca.sumsqr(change) + EFFORT * ca.sumsqr(f.symbols.u - ca.DM(u)))
     given = {n: float(v) for n, v in zip(f.state_names, x, strict=True) if n in entries} | dict(targets)
     bounds = {n: (float(v), float(v)) for n, v in zip(_inputs(f), u, strict=True) if n in entries}
     guess = np.stack([x, x]), u[None]
@@ -268,10 +257,10 @@ def _settled(
     return best.x[0].copy(), best.u[0].copy()
 
 
-def _around(f: OneStepMap, x: np.ndarray, entries: set[str], sizes: Sizes) -> Iterator[np.ndarray]:
+def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndarray]:
     """Yield alternative guesses for an equilibrium, at increasing distance from x."""
     names = f.mechanism.coordinates
-    free = np.array([(n not in entries) * sizes.of(n) for n in names])
+    free = np.array([n not in entries for n in names])
     rng = np.random.default_rng(0)
     for reach in np.repeat(REACHES, STARTS) if free.any() else ():
         change = free * rng.uniform(-reach, reach, len(names))
@@ -399,16 +388,14 @@ def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
     return implicit, len(f.multiplier_names)
 
 
-def _impulses(f: OneStepMap, x: np.ndarray, sizes: Sizes) -> np.ndarray:
-    """Return typical sizes of the multipliers (nm,).
-    A multiplier times the change of its constraint, if the state changes by its typical sizes, is a typical
-    action. Multipliers without a constraint on the state have the size of an impulse.
+def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarray:
+    """Return typical magnitudes of state errors, inputs and `extra` multipliers.
+    The search for an equilibrium is scaled by them, since momenta in SI units may be far from 1.
     """
-    each = [constraint(f, name) for name in f.multiplier_names]
-    known, length = np.array([h is not None for h in each], bool), sizes.of_unit("m") or 1.0
-    reach = np.full(len(each), length)
-    reach[known] = (np.abs(_rows(f, [h for h in each if h is not None])(x)[1]) * sizes.states).sum(axis=1)
-    return np.asarray((sizes.of_unit("J s") or 1.0) / np.where(reach > 0, reach, length))
+    lin = f.linearize(x, u)
+    errors = natural_units(lin.A)
+    inputs = 1 / _lengths(lin.B / errors[:, None], 0)
+    return np.concatenate([errors, inputs, _lengths(lin.C * errors, 1) if extra else []])
 
 
 def _lengths(M: np.ndarray, axis: int) -> np.ndarray:
@@ -425,36 +412,34 @@ def _solve(
     w: np.ndarray,
     change: list[int],
     units: np.ndarray,
-    scaled: bool,
-    far: float,
     limit: int,
 ) -> tuple[np.ndarray, int]:
     """Solve equations for the variables w by the Levenberg-Marquardt method.
     Only components of w with the indices `change` may change; ``move(w, step)`` adds a step to w.
 
     Returns w and the number of iterations. The undamped step is the shortest Gauss-Newton step, with norms in
-    `units` of w. If `scaled`, the equations are divided by the norms of their derivatives in these units;
-    such a norm may be a rounding error, which spoils its equation. The search ends where a step is within
-    rounding errors of variables of size `far`.
+    `units` of w.
     """
     r, J = equations(w)
     units = units[change]
-    rows = _lengths(J[:, change] * units, 1) if scaled else np.ones(len(r))
+    rows = np.ones(len(r)) if (units == 1).all() else _lengths(J[:, change] * units, 1)
     damping = 0.0
     for count in range(1, limit + 1):
         U, size, V = np.linalg.svd(J[:, change] * units / rows[:, None])
         top = size.max(initial=0.0)
         rank = int((size > RANK * top).sum())
         along, size = U.T[:rank] @ (r / rows), size[:rank]
+        free = np.linalg.qr(units[:, None] * V[rank:].T)[0]
         while True:
             length = size / (size**2 + damping * top**2)
             step = np.zeros(J.shape[1])
-            step[change] = -units * (V[:rank].T @ (length * along))
+            short = -units * (V[:rank].T @ (length * along))
+            step[change] = short - free @ (free.T @ short)
             try:
                 new, slope = equations(move(w, step))
             except (StepError, ConstraintError):  # no step, or bodies penetrate each other
                 new, slope = np.full_like(r, np.nan), J
-            small = np.abs(step[change] / units).max(initial=0.0) <= 1e-14 * far
+            small = np.abs(step).max() <= 1e-14 * (1 + np.abs(w).max())
             lower = np.linalg.norm(new / rows) < np.linalg.norm(r / rows)  # false for NaN
             if lower or small or damping > 1e12:
                 break
@@ -468,21 +453,14 @@ def _solve(
 
 
 def _refusal(
-    f: OneStepMap,
-    moves: _SizedErrors,
-    violations: _SizedErrors,
-    misfits: _SizedErrors,
-    targets: tuple[str, ...],
-    fixed: set[str],
+    f: OneStepMap, drift: np.ndarray, violation: float, misfits: Mapping[str, float], fixed: set[str]
 ) -> str:
-    order = np.argsort(-moves.relative, kind="stable")[:3]
+    order = np.argsort(-drift)[:3]
     labels = f.space.error_names
-    worst = ", ".join(f"{labels[i]} by {moves.absolute[i]:.3g}" for i in order if moves.absolute[i] > 0)
+    worst = ", ".join(f"{labels[i]} by {drift[i]:.3g}" for i in order if drift[i] > 0)
     kept = f" with {', '.join(sorted(fixed))} fixed" if fixed else ""
-    far = violations.largest > OFF
-    text = f"; constraints are off by {violations.absolute.max():.3g}" if far else ""
-    each = zip(targets, *misfits, strict=True)
-    text += "".join(f"; {n} is off by {y:.3g}" for n, y, relative in each if relative > OFF)
+    text = f"; constraints are off by {violation:.3g}" if violation > 1e-8 else ""
+    text += "".join(f"; {n} is off by {y:.3g}" for n, y in misfits.items() if y > 1e-8)
     return (
         f"no equilibrium near the guess{kept}: the best found moves {worst or 'nothing'} in a step{text}. "
         "Free an input that can hold it, or give another guess"

@@ -273,9 +273,10 @@ def root(covariance: np.ndarray) -> np.ndarray:
     G times independent standard normal numbers is a random sample with this covariance. The root is that of
     the correlations times the standard deviations, so in other units it is the same matrix.
     """
-    deviations = np.sqrt(np.diag(covariance))
+    deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     of = np.where(deviations > 0, deviations, 1.0)
-    values, vectors = np.linalg.eigh(covariance / np.outer(of, of))
+    correlations = np.clip(covariance / np.outer(of, of), -1.0, 1.0)  # small entries may be rounding errors
+    values, vectors = np.linalg.eigh(correlations)
     return of[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
 
 

@@ -56,10 +56,8 @@ class Window:
         Estimated states and noise, from which the next search starts.
     y : (rows,)
         Multipliers of bounds.
-    sizes : Sizes
-        Typical sizes of the states at the start; searches do not depend on the units of the map.
-    rows : ConstraintRows
-        Limits on the states of the window, scaled by the typical sizes.
+    begun : pair of arrays
+        State and covariance before the first measurement; typical sizes follow from them.
     iterations, failures, unfinished : int
         Iterations of the last sample; number of samples so far that the extended filter estimated; number of
         those whose search ran out of iterations with a KKT residual above 1e-4.
@@ -72,8 +70,7 @@ class Window:
     prior: tuple[np.ndarray, np.ndarray] = field(repr=False)
     Y: np.ndarray = field(repr=False)
     U: np.ndarray = field(repr=False)
-    sizes: Sizes = field(repr=False)
-    rows: ConstraintRows = field(repr=False)
+    begun: tuple[np.ndarray, np.ndarray] = field(repr=False)
     X: np.ndarray | None = field(default=None, repr=False)
     W: np.ndarray | None = field(default=None, repr=False)
     y: np.ndarray | None = field(default=None, repr=False)
@@ -183,12 +180,9 @@ class MovingHorizon:
     def start(self, x: np.ndarray, P: np.ndarray | None = None) -> Window:
         """Return the estimate before the first measurement."""
         estimate: Any = self._filter.start(x, P)
-        x, M, m = estimate.x, self.horizon, self._noisy.nu
-        spread = dict(zip(self.map.state_names, np.sqrt(np.diag(estimate.P)), strict=True))
-        sizes = Sizes(self._noisy, x[None], np.zeros((1, m)), M * self.map.dt, spread)
-        rows = self._rows.sized(np.tile(x, (M + 1, 1)), np.zeros((M, m)), sizes)
+        first = estimate.x, estimate.P
         none = np.zeros((0, len(self.measurement.names))), np.zeros((0, self.map.nu))
-        return Window(x, estimate.P, (x, estimate.P), *none, sizes, rows)
+        return Window(*first, first, *none, first)
 
     def correct(self, k: int, belief: Window, y: np.ndarray) -> Window:
         """Return the estimate at sample k after the measurement y (ny,)."""
@@ -196,16 +190,19 @@ class MovingHorizon:
         X, W = self._guess(belief, len(Y))
         g = self._noisy.with_known(self._known(belief, X), k + 1 - len(Y))
         cost = self._cost.with_references(*self._data(X, Y))
-        stages = Stages(g, cost, belief.rows, 0, g.lengths(None, self.horizon), sizes=belief.sizes)
+        sizes, rows = self._sized(*belief.begun)
+        stages = Stages(g, cost, rows, 0, g.lengths(None, self.horizon), sizes=sizes)
         stages.follows = False
         # the cost is scaled by its largest gradient, that of an exact sensor: other terms are then small
-        readings = np.abs(self.measurement.jacobian(X[-1:])[0]) @ belief.sizes.states
+        readings = np.abs(self.measurement.jacobian(X[-1:])[0]) @ sizes.states
         deviations = np.sqrt(np.diag(self.measurement.V))
         exact = min(1.0, float((deviations[readings > 0] / readings[readings > 0]).min(initial=1.0)) / SHARP)
         log, full = Log("estimate", HEADER, None), len(Y) == self.horizon > 1
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                subproblem = subproblem_of(stages.map)(stages, self.tolerance * exact, self._soft(belief))
+                subproblem = subproblem_of(stages.map)(
+                    stages, self.tolerance * exact, self._soft(belief, sizes)
+                )
                 search = Interior(subproblem, X, W, belief.y)
                 search.pause = 10**9  # always Gauss-Newton: residuals are small
                 assert self.max_iterations is not None
@@ -249,6 +246,28 @@ class MovingHorizon:
 
     # -- optimal control problem of one sample --------------------------------------------------
 
+    @cached_property
+    def _known_sizes(self) -> dict[bytes, tuple[Sizes, ConstraintRows]]:
+        """Results of `_sized`, by the bytes of the arguments."""
+        return {}
+
+    def _sized(self, x: np.ndarray, P: np.ndarray) -> tuple[Sizes, ConstraintRows]:
+        """Return typical sizes of states and noise, and the limits scaled by them.
+        They follow from the first state, and from the deviations that the first covariance and the process
+        noise of a window lead to. With them, estimates do not depend on the units of the map.
+        """
+        key = x.tobytes() + P.tobytes()
+        known = self._known_sizes.get(key)
+        if known is None:
+            M, m = self.horizon, self._noisy.nu
+            variances = np.maximum(np.diag(P) + M * np.diag(self.W), 0.0)
+            spread = dict(zip(self.map.state_names, np.sqrt(variances), strict=True))
+            sizes = Sizes(self._noisy, x[None], np.zeros((1, m)), M * self.map.dt, spread)
+            known = sizes, self._rows.sized(np.tile(x, (M + 1, 1)), np.zeros((M, m)), sizes)
+            self._known_sizes.clear()  # only the last run's
+            self._known_sizes[key] = known
+        return known
+
     def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return inputs, roots of noise covariances and a mask for a window's steps.
         The results are the applied inputs, the effects of the noise on inputs and on states, and a mask. The
@@ -271,11 +290,11 @@ class MovingHorizon:
                 S[i] = T @ (T.T @ S[i])
         return U, G, S, mask
 
-    def _soft(self, belief: Window) -> float:
+    def _soft(self, belief: Window, sizes: Sizes) -> float:
         """Return the regularization of defects and constraints in the optimization.
         It is small compared with the smallest positive variance of the process noise and of the prior.
         """
-        variances = np.array([np.diag(self.W), np.diag(belief.prior[1])]) / belief.sizes.states**2
+        variances = np.array([np.diag(self.W), np.diag(belief.prior[1])]) / sizes.states**2
         return min(SOFT, SOFTER * float(variances[variances > 0].min(initial=np.inf)))
 
     def _guess(self, belief: Window, c: int) -> tuple[np.ndarray, np.ndarray]:
@@ -368,7 +387,7 @@ class MovingHorizon:
 def slim_root(covariance: np.ndarray) -> np.ndarray:
     """Return a square root G (n, r) of a covariance of rank r: G G' is the covariance."""
     G = root(covariance)
-    deviations = np.sqrt(np.diag(covariance))[:, None]
+    deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0))[:, None]
     size = np.abs(G / np.where(deviations > 0, deviations, 1.0)).max(axis=0, initial=0.0)
     return G[:, size > 1e-12]
 

@@ -208,10 +208,10 @@ def constraint_expressions(f: OneStepMap) -> list[ca.SX]:
 
     Maps with velocities as states keep only the rate of a constraint.
     """
-    return [h for name in f.multiplier_names if (h := constraint(f, name)) is not None]
+    return [h for name in f.multiplier_names if (h := _constraint(f, name)) is not None]
 
 
-def constraint(f: OneStepMap, name: str) -> ca.SX | None:
+def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
     """Return the expression of the constraint with a given multiplier.
     Return None if there is no such constraint.
     """
@@ -230,7 +230,7 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
     rates = {n[2:]: i for i, n in enumerate(names) if n.startswith("v.") and n[2:] in names}
     rows = []
     for name in f.multiplier_names:
-        h = constraint(f, name)
+        h = _constraint(f, name)
         if h is None:
             continue
         gradient = ca.jacobian(h, x)
