@@ -53,45 +53,18 @@ NO_VALUES(fmi2GetString)
 NO_VALUES(fmi2SetInteger)
 NO_VALUES(fmi2SetBoolean)
 NO_VALUES(fmi2SetString)
-#define NO_STATE(name) EXPORT int name(void *c, void *state) { (void)c, (void)state; return REFUSED; }
-NO_STATE(fmi2GetFMUstate)
-NO_STATE(fmi2SetFMUstate)
-NO_STATE(fmi2FreeFMUstate)
-#define NO_STATUS(name) EXPORT int name(void *c, int kind, void *v) { (void)c, (void)kind, (void)v; return REFUSED; }
-NO_STATUS(fmi2GetStatus)
-NO_STATUS(fmi2GetRealStatus)
-NO_STATUS(fmi2GetIntegerStatus)
-NO_STATUS(fmi2GetBooleanStatus)
-NO_STATUS(fmi2GetStringStatus)
-#define NO_RATES(name) \
-    EXPORT int name(void *c, const unsigned *r, size_t n, const int *order, void *v) \
-    { (void)c, (void)r, (void)n, (void)order, (void)v; return REFUSED; }
-NO_RATES(fmi2SetRealInputDerivatives)
-NO_RATES(fmi2GetRealOutputDerivatives)
-
-EXPORT int fmi2CancelStep(void *c) { (void)c; return REFUSED; }
-
-EXPORT int fmi2SerializedFMUstateSize(void *c, void *state, size_t *size)
-{
-    (void)c, (void)state, (void)size;
-    return REFUSED;
-}
-
-EXPORT int fmi2SerializeFMUstate(void *c, void *state, char *bytes, size_t size)
-{
-    (void)c, (void)state, (void)bytes, (void)size;
-    return REFUSED;
-}
-
-EXPORT int fmi2DeSerializeFMUstate(void *c, const char *bytes, size_t size, void **state)
-{
-    (void)c, (void)bytes, (void)size, (void)state;
-    return REFUSED;
-}
-
-EXPORT int fmi2GetDirectionalDerivative(void *c, const unsigned *unknown, size_t n, const unsigned *known, size_t m,
-                                        const double *seed, double *v)
-{
-    (void)c, (void)unknown, (void)n, (void)known, (void)m, (void)seed, (void)v;
-    return REFUSED;
-}
+REFUSE1(fmi2GetFMUstate, void *)
+REFUSE1(fmi2SetFMUstate, void *)
+REFUSE1(fmi2FreeFMUstate, void *)
+REFUSE2(fmi2GetStatus, int, void *)
+REFUSE2(fmi2GetRealStatus, int, void *)
+REFUSE2(fmi2GetIntegerStatus, int, void *)
+REFUSE2(fmi2GetBooleanStatus, int, void *)
+REFUSE2(fmi2GetStringStatus, int, void *)
+REFUSE4(fmi2SetRealInputDerivatives, const unsigned *, size_t, const int *, void *)
+REFUSE4(fmi2GetRealOutputDerivatives, const unsigned *, size_t, const int *, void *)
+REFUSE0(fmi2CancelStep)
+REFUSE2(fmi2SerializedFMUstateSize, void *, size_t *)
+REFUSE3(fmi2SerializeFMUstate, void *, char *, size_t)
+REFUSE3(fmi2DeSerializeFMUstate, const char *, size_t, void **)
+REFUSE6(fmi2GetDirectionalDerivative, const unsigned *, size_t, const unsigned *, size_t, const double *, double *)

@@ -92,24 +92,21 @@ NO_TYPE(Int64)
 NO_TYPE(UInt64)
 NO_TYPE(Boolean)
 NO_TYPE(String)
-#define NO_PAIR(name) EXPORT int name(void *c, void *a) { (void)c, (void)a; return REFUSED; }
-NO_PAIR(fmi3GetFMUState)
-NO_PAIR(fmi3SetFMUState)
-NO_PAIR(fmi3FreeFMUState)
-#define NO_MODE(name) EXPORT int name(void *c) { (void)c; return REFUSED; }
-NO_MODE(fmi3EnterEventMode)
-NO_MODE(fmi3EnterConfigurationMode)
-NO_MODE(fmi3ExitConfigurationMode)
-NO_MODE(fmi3EvaluateDiscreteStates)
-#define NO_STATES(name) EXPORT int name(void *c, void *v, size_t n) { (void)c, (void)v, (void)n; return REFUSED; }
-NO_STATES(fmi3GetContinuousStates)
-NO_STATES(fmi3SetContinuousStates)
-NO_STATES(fmi3GetContinuousStateDerivatives)
-NO_STATES(fmi3GetNominalsOfContinuousStates)
-NO_STATES(fmi3GetEventIndicators)
-NO_MODE(fmi3EnterContinuousTimeMode)
-NO_PAIR(fmi3GetNumberOfContinuousStates)
-NO_PAIR(fmi3GetNumberOfEventIndicators)
+REFUSE1(fmi3GetFMUState, void *)
+REFUSE1(fmi3SetFMUState, void *)
+REFUSE1(fmi3FreeFMUState, void *)
+REFUSE0(fmi3EnterEventMode)
+REFUSE0(fmi3EnterConfigurationMode)
+REFUSE0(fmi3ExitConfigurationMode)
+REFUSE0(fmi3EvaluateDiscreteStates)
+REFUSE2(fmi3GetContinuousStates, void *, size_t)
+REFUSE2(fmi3SetContinuousStates, void *, size_t)
+REFUSE2(fmi3GetContinuousStateDerivatives, void *, size_t)
+REFUSE2(fmi3GetNominalsOfContinuousStates, void *, size_t)
+REFUSE2(fmi3GetEventIndicators, void *, size_t)
+REFUSE0(fmi3EnterContinuousTimeMode)
+REFUSE1(fmi3GetNumberOfContinuousStates, void *)
+REFUSE1(fmi3GetNumberOfEventIndicators, void *)
 #define NO_BYTES(name) \
     EXPORT int name(void *c, const unsigned *r, size_t n, void *sizes, void *v, size_t m) \
     { (void)c, (void)r, (void)sizes, (void)v, (void)m; return n ? REFUSED : GOOD; }
@@ -146,57 +143,12 @@ EXPORT int fmi3GetOutputDerivatives(void *c, const unsigned *r, size_t n, const 
     return n ? REFUSED : GOOD;
 }
 
-EXPORT int fmi3GetNumberOfVariableDependencies(void *c, unsigned r, size_t *n)
-{
-    (void)c, (void)r, (void)n;
-    return REFUSED;
-}
-
-EXPORT int fmi3GetVariableDependencies(void *c, unsigned r, size_t *a, unsigned *b, size_t *d, int *kinds, size_t n)
-{
-    (void)c, (void)r, (void)a, (void)b, (void)d, (void)kinds, (void)n;
-    return REFUSED;
-}
-
-EXPORT int fmi3SerializedFMUStateSize(void *c, void *state, size_t *size)
-{
-    (void)c, (void)state, (void)size;
-    return REFUSED;
-}
-
-EXPORT int fmi3SerializeFMUState(void *c, void *state, unsigned char *bytes, size_t size)
-{
-    (void)c, (void)state, (void)bytes, (void)size;
-    return REFUSED;
-}
-
-EXPORT int fmi3DeserializeFMUState(void *c, const unsigned char *bytes, size_t size, void **state)
-{
-    (void)c, (void)bytes, (void)size, (void)state;
-    return REFUSED;
-}
-
-EXPORT int fmi3UpdateDiscreteStates(void *c, bool *again, bool *terminate, bool *nominals, bool *values, bool *next,
-                                    double *time)
-{
-    (void)c, (void)again, (void)terminate, (void)nominals, (void)values, (void)next, (void)time;
-    return REFUSED;
-}
-
-EXPORT int fmi3CompletedIntegratorStep(void *c, bool no_return, bool *events, bool *terminate)
-{
-    (void)c, (void)no_return, (void)events, (void)terminate;
-    return REFUSED;
-}
-
-EXPORT int fmi3SetTime(void *c, double time)
-{
-    (void)c, (void)time;
-    return REFUSED;
-}
-
-EXPORT int fmi3ActivateModelPartition(void *c, unsigned clock, double time)
-{
-    (void)c, (void)clock, (void)time;
-    return REFUSED;
-}
+REFUSE2(fmi3GetNumberOfVariableDependencies, unsigned, size_t *)
+REFUSE6(fmi3GetVariableDependencies, unsigned, size_t *, unsigned *, size_t *, int *, size_t)
+REFUSE1(fmi3SerializedFMUStateSize, size_t *)
+REFUSE3(fmi3SerializeFMUState, void *, unsigned char *, size_t)
+REFUSE3(fmi3DeserializeFMUState, const unsigned char *, size_t, void **)
+REFUSE6(fmi3UpdateDiscreteStates, bool *, bool *, bool *, bool *, bool *, double *)
+REFUSE3(fmi3CompletedIntegratorStep, bool, bool *, bool *)
+REFUSE1(fmi3SetTime, double)
+REFUSE2(fmi3ActivateModelPartition, unsigned, double)
