@@ -116,3 +116,13 @@ static int set(instance *s, const unsigned *references, size_t n, const double *
 #define REFUSE6(name, A, B, C, D, E, F) \
     EXPORT int name(void *c, A a, B b, C d, D e, E f, F g) \
     { (void)c, (void)a, (void)b, (void)d, (void)e, (void)f, (void)g; return REFUSED; }
+
+/* Values of types that the FMU does not have: nothing is refused unless a value is asked for. */
+#define NONE1(name, A) \
+    EXPORT int name(void *c, const unsigned *r, size_t n, A a) { (void)c, (void)r, (void)a; return n ? REFUSED : GOOD; }
+#define NONE2(name, A, B) \
+    EXPORT int name(void *c, const unsigned *r, size_t n, A a, B b) \
+    { (void)c, (void)r, (void)a, (void)b; return n ? REFUSED : GOOD; }
+#define NONE3(name, A, B, C) \
+    EXPORT int name(void *c, const unsigned *r, size_t n, A a, B b, C d) \
+    { (void)c, (void)r, (void)a, (void)b, (void)d; return n ? REFUSED : GOOD; }

@@ -45,14 +45,12 @@ EXPORT int fmi2DoStep(void *c, double time, double length, int no_return)
 }
 
 /* Functions that the FMU does not support. */
-#define NO_VALUES(name) \
-    EXPORT int name(void *c, const unsigned *r, size_t n, void *v) { (void)c, (void)r, (void)v; return n ? REFUSED : GOOD; }
-NO_VALUES(fmi2GetInteger)
-NO_VALUES(fmi2GetBoolean)
-NO_VALUES(fmi2GetString)
-NO_VALUES(fmi2SetInteger)
-NO_VALUES(fmi2SetBoolean)
-NO_VALUES(fmi2SetString)
+NONE1(fmi2GetInteger, void *)
+NONE1(fmi2GetBoolean, void *)
+NONE1(fmi2GetString, void *)
+NONE1(fmi2SetInteger, void *)
+NONE1(fmi2SetBoolean, void *)
+NONE1(fmi2SetString, void *)
 REFUSE1(fmi2GetFMUstate, void *)
 REFUSE1(fmi2SetFMUstate, void *)
 REFUSE1(fmi2FreeFMUstate, void *)

@@ -77,10 +77,7 @@ EXPORT int fmi3DoStep(void *c, double time, double length, bool no_return, bool 
 }
 
 /* Functions that the FMU does not support. */
-#define NO_VALUES(name) \
-    EXPORT int name(void *c, const unsigned *r, size_t n, void *v, size_t m) \
-    { (void)c, (void)r, (void)v, (void)m; return n ? REFUSED : GOOD; }
-#define NO_TYPE(name) NO_VALUES(fmi3Get##name) NO_VALUES(fmi3Set##name)
+#define NO_TYPE(name) NONE2(fmi3Get##name, void *, size_t) NONE2(fmi3Set##name, void *, size_t)
 NO_TYPE(Float32)
 NO_TYPE(Int8)
 NO_TYPE(UInt8)
@@ -107,42 +104,25 @@ REFUSE2(fmi3GetEventIndicators, void *, size_t)
 REFUSE0(fmi3EnterContinuousTimeMode)
 REFUSE1(fmi3GetNumberOfContinuousStates, void *)
 REFUSE1(fmi3GetNumberOfEventIndicators, void *)
-#define NO_BYTES(name) \
-    EXPORT int name(void *c, const unsigned *r, size_t n, void *sizes, void *v, size_t m) \
-    { (void)c, (void)r, (void)sizes, (void)v, (void)m; return n ? REFUSED : GOOD; }
-NO_BYTES(fmi3GetBinary)
-NO_BYTES(fmi3SetBinary)
-#define NO_CLOCKS(name) \
-    EXPORT int name(void *c, const unsigned *r, size_t n, void *v) { (void)c, (void)r, (void)v; return n ? REFUSED : GOOD; }
-NO_CLOCKS(fmi3GetClock)
-NO_CLOCKS(fmi3SetClock)
-NO_CLOCKS(fmi3GetShiftDecimal)
-NO_CLOCKS(fmi3SetShiftDecimal)
-#define NO_TIMES(name) \
-    EXPORT int name(void *c, const unsigned *r, size_t n, void *v, void *w) \
-    { (void)c, (void)r, (void)v, (void)w; return n ? REFUSED : GOOD; }
-NO_TIMES(fmi3GetIntervalDecimal)
-NO_TIMES(fmi3SetIntervalDecimal)
-NO_TIMES(fmi3GetShiftFraction)
-NO_TIMES(fmi3SetShiftFraction)
-#define NO_FRACTIONS(name) \
-    EXPORT int name(void *c, const unsigned *r, size_t n, void *v, void *w, void *q) \
-    { (void)c, (void)r, (void)v, (void)w, (void)q; return n ? REFUSED : GOOD; }
-NO_FRACTIONS(fmi3GetIntervalFraction)
-NO_FRACTIONS(fmi3SetIntervalFraction)
+NONE3(fmi3GetBinary, void *, void *, size_t)
+NONE3(fmi3SetBinary, void *, void *, size_t)
+NONE1(fmi3GetClock, void *)
+NONE1(fmi3SetClock, void *)
+NONE1(fmi3GetShiftDecimal, void *)
+NONE1(fmi3SetShiftDecimal, void *)
+NONE2(fmi3GetIntervalDecimal, void *, void *)
+NONE2(fmi3SetIntervalDecimal, void *, void *)
+NONE2(fmi3GetShiftFraction, void *, void *)
+NONE2(fmi3SetShiftFraction, void *, void *)
+NONE3(fmi3GetIntervalFraction, void *, void *, void *)
+NONE3(fmi3SetIntervalFraction, void *, void *, void *)
 #define NO_SLOPES(name) \
     EXPORT int name(void *c, const unsigned *a, size_t n, const unsigned *b, size_t m, const double *seed, size_t k, \
                     double *v, size_t l) \
     { (void)c, (void)a, (void)n, (void)b, (void)m, (void)seed, (void)k, (void)v, (void)l; return REFUSED; }
 NO_SLOPES(fmi3GetDirectionalDerivative)
 NO_SLOPES(fmi3GetAdjointDerivative)
-
-EXPORT int fmi3GetOutputDerivatives(void *c, const unsigned *r, size_t n, const int *orders, double *v, size_t m)
-{
-    (void)c, (void)r, (void)orders, (void)v, (void)m;
-    return n ? REFUSED : GOOD;
-}
-
+NONE3(fmi3GetOutputDerivatives, const int *, double *, size_t)
 REFUSE2(fmi3GetNumberOfVariableDependencies, unsigned, size_t *)
 REFUSE6(fmi3GetVariableDependencies, unsigned, size_t *, unsigned *, size_t *, int *, size_t)
 REFUSE1(fmi3SerializedFMUStateSize, size_t *)

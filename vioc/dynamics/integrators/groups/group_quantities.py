@@ -14,8 +14,7 @@ from vioc.dynamics.charts import Chart
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.groups.group_lagrangian import GroupLagrangian
 from vioc.dynamics.integrators.groups.group_space import GroupSpace
-from vioc.dynamics.quantity_units import quantity_unit
-from vioc.dynamics.velocities import velocity, velocity_names
+from vioc.dynamics.velocities import quantity_unit, velocity, velocity_names
 from vioc.errors import ModelError
 from vioc.maps.kernel import KernelMap
 from vioc.maps.orientation import AXES, rotation_vector
