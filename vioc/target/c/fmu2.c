@@ -2,11 +2,7 @@
 EXPORT const char *fmi2GetTypesPlatform(void) { return "default"; }
 EXPORT const char *fmi2GetVersion(void) { return "2.0"; }
 
-EXPORT int fmi2SetDebugLogging(void *c, int on, size_t n, const char *const *categories)
-{
-    (void)c, (void)on, (void)n, (void)categories;
-    return GOOD;
-}
+LOGGING(fmi2SetDebugLogging, int)
 
 EXPORT void *fmi2Instantiate(const char *name, int type, const char *token, const char *resources,
                              const void *callbacks, int visible, int logging)
@@ -24,16 +20,10 @@ EXPORT int fmi2SetupExperiment(void *c, int has_tolerance, double tolerance, dou
     return GOOD;
 }
 
-#define ACCEPT(name) EXPORT int name(void *c) { (void)c; return GOOD; }
 ACCEPT(fmi2EnterInitializationMode)
 ACCEPT(fmi2ExitInitializationMode)
 ACCEPT(fmi2Terminate)
-
-EXPORT int fmi2Reset(void *c)
-{
-    reset(c);
-    return GOOD;
-}
+RESET(fmi2Reset)
 
 EXPORT int fmi2GetReal(void *c, const unsigned *r, size_t n, double *v) { return get(c, r, n, v); }
 EXPORT int fmi2SetReal(void *c, const unsigned *r, size_t n, const double *v) { return set(c, r, n, v); }

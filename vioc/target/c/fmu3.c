@@ -3,11 +3,7 @@
 
 EXPORT const char *fmi3GetVersion(void) { return "3.0"; }
 
-EXPORT int fmi3SetDebugLogging(void *c, bool on, size_t n, const char *const *categories)
-{
-    (void)c, (void)on, (void)n, (void)categories;
-    return GOOD;
-}
+LOGGING(fmi3SetDebugLogging, bool)
 
 EXPORT void *fmi3InstantiateCoSimulation(const char *name, const char *token, const char *resources, bool visible,
                                          bool logging, bool events, bool early, const unsigned *intermediate,
@@ -44,16 +40,10 @@ EXPORT int fmi3EnterInitializationMode(void *c, bool has_tolerance, double toler
     return GOOD;
 }
 
-#define ACCEPT(name) EXPORT int name(void *c) { (void)c; return GOOD; }
 ACCEPT(fmi3ExitInitializationMode)
 ACCEPT(fmi3Terminate)
 ACCEPT(fmi3EnterStepMode)
-
-EXPORT int fmi3Reset(void *c)
-{
-    reset(c);
-    return GOOD;
-}
+RESET(fmi3Reset)
 
 EXPORT int fmi3GetFloat64(void *c, const unsigned *r, size_t n, double *v, size_t m)
 {
@@ -125,7 +115,7 @@ NO_SLOPES(fmi3GetAdjointDerivative)
 NONE3(fmi3GetOutputDerivatives, const int *, double *, size_t)
 REFUSE2(fmi3GetNumberOfVariableDependencies, unsigned, size_t *)
 REFUSE6(fmi3GetVariableDependencies, unsigned, size_t *, unsigned *, size_t *, int *, size_t)
-REFUSE1(fmi3SerializedFMUStateSize, size_t *)
+REFUSE2(fmi3SerializedFMUStateSize, void *, size_t *)
 REFUSE3(fmi3SerializeFMUState, void *, unsigned char *, size_t)
 REFUSE3(fmi3DeserializeFMUState, const unsigned char *, size_t, void **)
 REFUSE6(fmi3UpdateDiscreteStates, bool *, bool *, bool *, bool *, bool *, double *)
