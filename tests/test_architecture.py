@@ -276,7 +276,6 @@ NOT_YET = set(
         "Newton",
         "Places",
         "Potential",
-        "Progress",
         "RateForce",
         "RoundCone",
         "Shape",

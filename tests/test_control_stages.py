@@ -227,7 +227,7 @@ def test_a_trial_is_the_projection_and_its_cost(make):
     recursions = recursions_of(f, cost, len(run), run.k0)
     recursions.begin(run.x[0], None, Sizes.along(run))
     model = StageModel(f, cost, run, recursions, 0.0)
-    assert recursions.can_try
+    assert recursions.kernel is not None
     for method, gamma in (("gauss-newton", 0.3), ("steepest", 1e-3), ("gauss-newton", 0.01)):
         zeta = model.direction(method)
         moved, value = model.trial(zeta, gamma, np.inf)

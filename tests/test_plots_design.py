@@ -32,7 +32,7 @@ from vioc.control.analysis import Attraction, FrequencyResponse, LyapunovLevel
 from vioc.control.analysis.frequency import transfer
 from vioc.errors import ModelError
 from vioc.sweeps import grid, sweep
-from vioc.viz.plots.bode import _phase
+from vioc.viz.plots.linear_plots import _phase
 
 Q = {"x": 10, "theta": 10, "p.x": 1, "p.theta": 1}
 

@@ -119,29 +119,6 @@ class Progress:
         return "  ".join(parts)
 
 
-class _Quiet(Progress):
-    """Progress object that displays nothing."""
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def to(self, done: int, note: str = "") -> None:
-        pass
-
-
-_QUIET = _Quiet("")
-
-
-def progress_of(title: str, total: int, few: int) -> Progress:
-    """Return an object that displays the progress of `total` pieces of work.
-    If `total` is at most `few`, the object displays nothing.
-    """
-    return Progress(title, total) if total > few else _QUIET
-
-
 def in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
     """Call the function `go` for pieces of the work until `count` steps are done.
     Each call does at most `piece` steps. Ctrl-C can interrupt the work between the calls.

@@ -9,8 +9,7 @@ from vioc.cables.cable import Cable, cable
 from vioc.cables.catenaries import catenary
 from vioc.cables.oscillations import NormalModes, longest_step, normal_modes
 from vioc.cables.section import Section, beam_stiffness, rectangular_section, round_section
-from vioc.cables.shape_sensitivity import static_sensitivity
-from vioc.cables.statics import StaticEquilibrium, static_equilibrium
+from vioc.cables.statics import StaticEquilibrium, static_equilibrium, static_sensitivity
 from vioc.dynamics.terms.cables import (
     BendingSpring,
     HingeDamping,

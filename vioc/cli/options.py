@@ -85,7 +85,7 @@ class Commands:
         examples : str
             Lines of ``"  vioc NAME ..."``.
         *shared : argparse.ArgumentParser
-            Options shared with other commands: `model_options`, `start_options`.
+            Options shared with other commands: `start_options`.
         """
         about = "\n\n" + model_help() if shared else ""
         parser = self._parser(name, help, f"examples:\n{examples}{about}", *shared, debug())
@@ -125,19 +125,12 @@ def debug() -> argparse.ArgumentParser:
 
 
 @functools.cache
-def model_options() -> argparse.ArgumentParser:
-    """Return a parser of the argument ``MODEL``, for commands about a model."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("model", metavar="MODEL", help="path or built-in name, see below")
-    return parser
-
-
-@functools.cache
 def start_options() -> argparse.ArgumentParser:
     """Return a parser of the argument ``MODEL`` and options ``--set --guess --dt``.
     They define the model, the initial state of its motion, and the time step.
     """
-    parser = argparse.ArgumentParser(add_help=False, parents=[model_options()])
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("model", metavar="MODEL", help="path or built-in name, see below")
     for option, help in (("--set", SET_HELP), ("--guess", GUESS_HELP)):
         parser.add_argument(
             option, metavar="NAME=VALUE", nargs="+", action="extend", type=setting, default=[], help=help

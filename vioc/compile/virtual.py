@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from threading import Lock
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from vioc.compile.grouped import GroupedFunction
 from vioc.compile.programs import CHUNK, Bound, Program, dense, without_repetition
-from vioc.progress import Progress, progress_of
+from vioc.progress import Progress
 
 FEW = 8  # points up to which only the virtual machine is considered
 REGROUPED = 1200  # points at which a function has taken as much time as grouping its operations takes
@@ -177,7 +178,7 @@ class VirtualProgram(Program):
         sizes = self.sizes_out
         kept = [np.empty((count, keep if i == 0 else size)) for i, size in enumerate(sizes)]
         done, size = 0, min(first, count)
-        with progress_of("rollout", count, CHUNK) as progress:
+        with Progress("rollout", count) if count > CHUNK else nullcontext() as progress:
             while done < count:
                 m = min(size, count - done)
                 piece = [_tiled(a[done : done + m] if a.ndim == 2 else a, m) for a in rows]
@@ -195,7 +196,8 @@ class VirtualProgram(Program):
                     return [k[:done] for k in kept], done, float(outputs[2][n])
                 carry = np.ascontiguousarray(carries[-1])
                 size = min(2 * size, CHUNK)
-                progress.to(done)
+                if progress is not None:
+                    progress.to(done)
         return kept, done, 0.0
 
     def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:

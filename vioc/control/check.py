@@ -14,8 +14,8 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.cost import Cost
-from vioc.control.descent.projection import adjoint
 from vioc.control.linear.tangent import foreign_symbols
+from vioc.control.stages.linear_quadratic import costates
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.given import point_of, trajectory_of
 from vioc.runs.trajectory import Trajectory
@@ -229,7 +229,7 @@ def _check_cost(cost: Cost, run: Trajectory, rng: np.random.Generator) -> list[D
 
     e = cost.expand(run, lin)
     first = float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
-    z = adjoint(lin, np.zeros((len(run), f.nu, f.ndx)), e.lx, e.lu)
+    z = costates(lin.A, e.lx[:-1], e.lx[-1])[0]
     H = f.second_order_trajectory(run, z[1:], e.zeta)
     xx = e.lxx.copy()
     xx[:-1] += H.xx

@@ -15,7 +15,6 @@ import numpy as np
 from vioc.checks import check_array, check_rows, near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.bodies import body_numbers
 from vioc.dynamics.description.component import Component
 from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.description.system import System
@@ -230,3 +229,40 @@ def standard(numbers: np.ndarray) -> np.ndarray:
     about = m * (c @ c * np.eye(3) - np.outer(c, c))
     (xx, yy, zz), (xy, xz, yz) = np.diag(about), (about[0, 1], about[0, 2], about[1, 2])
     return np.concatenate([[m], m * c, numbers[4:] + [xx, yy, zz, xy, xz, yz]])
+
+
+def body_numbers(system: System, theta: ca.SX) -> dict[str, ca.SX]:
+    """Return the ten inertial parameters of each body, as a dict of expressions by frame name.
+
+    They are mass, centre of mass (3) and moments of inertia about it (6). A frame without a name is called by
+    its variable, or that of its nearest ancestor with one. `theta` are symbols of the system's parameters, in
+    their order.
+    """
+    names = list(system.parameters)
+
+    def number(value: Any) -> Any:
+        return value.of(theta[names.index(value.name)]) if isinstance(value, Parameter) else value
+
+    bodies: dict[str, ca.SX] = {}
+    for i, node in enumerate(system.nodes):
+        mass = node.frame.mass
+        if mass is None:
+            continue
+        name = node.frame.name or _moved_by(system, i)
+        while name in bodies:
+            name += "'"
+        numbers = (mass.mass, *mass.com, *mass.inertia)
+        bodies[name] = ca.vertcat(*(ca.SX(number(n)) for n in numbers))
+    return bodies
+
+
+def _moved_by(system: System, i: int) -> str:
+    """Return the name of the variable that moves frame number i.
+    It is the variable of the frame, or else that of the nearest ancestor that has a variable.
+    """
+    while i >= 0:
+        variable = system.nodes[i].frame.transform.variable
+        if variable is not None:
+            return str(variable.name)
+        i = system.nodes[i].parent
+    return "world"

@@ -1,4 +1,4 @@
-"""Names of the velocity components of frames, such as ``v.hand:x``, and their values.
+"""Velocity components of frames, such as ``v.hand:x``, and units of quantities.
 
 ``v.FRAME:x`` is the rate of ``FRAME:x``, ``w.FRAME:x`` the angular velocity, both in the world's axes;
 ``vb.FRAME:x`` and ``wb.FRAME:x`` are in the frame's own axes.
@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import TermGraph
+from vioc.maps.orientation import component
 
 UNITS = {"v": "m/s", "w": "rad/s", "vb": "m/s", "wb": "rad/s"}
 
@@ -49,3 +51,28 @@ def velocity(name: str, frames: Iterable[str]) -> Velocity | None:
 
 def velocity_names(frames: Iterable[str]) -> list[str]:
     return [f"{kind}.{frame}:{axis}" for frame in frames for kind in UNITS for axis in "xyz"]
+
+
+def quantity_unit(system: System, name: str, angles: Set[str]) -> str:
+    """Return the unit of a quantity, given its name, or "" for an unknown quantity.
+
+    Quantities are variables, rates, momenta, energies, positions and inputs. `angles` names the variables
+    and rates that are angular: their units have rad for m.
+    """
+    kind, dot, rest = name.rpartition(".")
+    base, angle = kind.rpartition(".")[2], rest in angles
+    if not dot and name in system.variables:
+        return "rad" if angle else "m"
+    of_kind = {"v": ("m/s", "rad/s"), "p": ("kg m/s", "kg m^2/s"), "rho": ("m", "rad"), "tension": ("N", "N")}
+    if base in of_kind:
+        return of_kind[base][angle]
+    if name in ("kinetic", "potential", "energy"):
+        return "J"
+    moving = velocity(name, system.frame_names)
+    if moving is not None:
+        return moving.unit
+    if ":" in name:
+        return "rad" if component(name) else "m"
+    name = rest if base == "u" else name
+    units = (f.input_unit(frozenset(angles)) for f in system.forces if name in f.input_names())
+    return next(units, "")

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import make_lsq_spline
 from scipy.linalg import qr, solve_triangular
+from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri
 
 from vioc.checks import as_names, as_positive
 from vioc.identification.attenuation import SplineNoise, fit, spline_noise
 from vioc.identification.inertias import consistent
-from vioc.identification.known import by_own_gain, check_forces
 from vioc.identification.physical import TEN, length_of, physical_set
 from vioc.identification.records import Record, as_records
 from vioc.maps.protocol import OneStepMap
@@ -494,3 +494,35 @@ def _independent(
 def _combination(pivot: int, row: np.ndarray, shares: np.ndarray, names: Sequence[str]) -> str:
     parts = [(float(c), n) for c, share, n in zip(row, shares, names, strict=True) if abs(share) > SMALL]
     return names[pivot] + "".join(f" {'+' if c > 0 else '-'} {abs(c):.4g} {n}" for c, n in parts)
+
+
+def check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str], rank: float) -> None:
+    """Raise ValueError if no known force acts on a group of coupled coordinates.
+    Generalized coordinates are coupled if their equations of motion share a parameter. The matrix W
+    multiplies the parameters in these equations, and y has the known forces. Without known forces, measured
+    motions determine only ratios of parameters.
+
+    `rows` are the names of the coordinates' variables.
+    """
+    sizes = np.linalg.norm(W, axis=0)
+    touched = sizes > rank * sizes.max(axis=0, initial=0.0)
+    count, block = connected_components((touched @ touched.T).astype(float))
+    for mine in (block == b for b in range(count)):
+        if touched[mine].any() and not y[:, mine].any():
+            names = ", ".join(n for n, its in zip(rows, mine, strict=True) if its)
+            raise ValueError(
+                f"base_parameters: expected a force of known size on {names}, got none, and nothing couples "
+                "it to others, so that only ratios are determined; leave a gain out of linear="
+            )
+
+
+def by_own_gain(regressor: Any, parts: Sequence[Any], y: np.ndarray, rows: Sequence[str]) -> tuple[str, ...]:
+    """Return the variables on which only inputs with unknown gains act.
+    No force of known magnitude acts on these variables.
+    """
+    driven = np.zeros(len(rows), bool)
+    for m in parts:
+        Y, idle = (regressor(m.q, m.v, m.a, u, m.t)[0] for u in (m.u, 0 * m.u))
+        driven |= (idle != Y).any(axis=(0, 2))[: len(rows)]
+    alone = driven & ~y.any(axis=0)
+    return tuple(n for n, its in zip(rows, alone.tolist(), strict=True) if its)

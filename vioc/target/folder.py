@@ -269,18 +269,12 @@ def _source(target: Target, sizes: Mapping[str, int], pieces: list[ControllerPar
 }}
 
 """
+        # the period in samples, or 0 if the controller is not periodic
+        again = sizes.get("LAW_AFTER") == 2 and sizes.get("FILTER_ROWS", 1) == 1
         text += (
             template("controller.c")
             .replace("USUAL_START", f"{{{usual}}}")
             .replace("FIRST_SAMPLE", f"({samples.k0})")
-            .replace("REPEATS", str(_repeats(target, sizes)))
+            .replace("REPEATS", str(sizes["LAW_ROWS"] if again and not split(target.map).timed else 0))
         )
     return text
-
-
-def _repeats(target: Target, sizes: Mapping[str, int]) -> int:
-    """Return the period of a controller in samples; 0 if it is not periodic.
-    `sizes` are the integer constants of the C code.
-    """
-    again = sizes.get("LAW_AFTER") == 2 and sizes.get("FILTER_ROWS", 1) == 1
-    return sizes["LAW_ROWS"] if again and not split(target.map).timed else 0

@@ -44,7 +44,11 @@ class Places:
         The frame and this ancestor are parts of the same rigid body. The index is -1 if the frame cannot
         move.
         """
-        return rigid_groups(self.system)
+        groups = np.zeros(len(self.system.nodes), int)
+        for i, node in enumerate(self.system.nodes):
+            driven = node.frame.transform.variable is not None
+            groups[i] = i if driven else -1 if node.parent < 0 else groups[node.parent]
+        return groups
 
     @cached_property
     def span(self) -> float:
@@ -209,17 +213,6 @@ def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         quaternion = [f.state_names.index(f"{c}.{body.name}") for c in ("qw", "qx", "qy", "qz")]
         known[body.root] = positions[:, body.root], rotation_matrices(x[:, quaternion])
     return known
-
-
-def rigid_groups(system: System) -> np.ndarray:
-    """Return for each frame the index of the nearest ancestor with a joint variable.
-    The ancestor may be the frame itself. The index is -1 if a frame cannot move.
-    """
-    groups = np.zeros(len(system.nodes), int)
-    for i, node in enumerate(system.nodes):
-        driven = node.frame.transform.variable is not None
-        groups[i] = i if driven else -1 if node.parent < 0 else groups[node.parent]
-    return groups
 
 
 def rotation_matrices(quaternions: np.ndarray) -> np.ndarray:

@@ -188,8 +188,8 @@ def scene_of(
     return _assemble(run.map.system, times, positions, rotations, SteadyParameters(run), visuals, meshes)
 
 
-def nearest(t: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Return the index of the nearest sample time in t (T,) for each of the `times`.
+def nearest(t: np.ndarray, times: Any) -> Any:
+    """Return the indices of the samples whose times in t (T,) are nearest to `times`.
 
     Interpolation between samples would shrink links.
     """

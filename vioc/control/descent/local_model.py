@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vioc.control.costs.cost import Cost
-from vioc.control.descent.projection import adjoint, project
+from vioc.control.descent.projection import project
 from vioc.control.linear.weights import absolute
 from vioc.control.problem.sizes import Sizes, as_unit
 from vioc.control.regulators.riccati import riccati
-from vioc.control.stages.linear_quadratic import LinearQuadratic, joined
+from vioc.control.stages.linear_quadratic import LinearQuadratic, costates, joined
 from vioc.control.stages.recursion import Recursion
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
@@ -120,7 +120,9 @@ class LocalModel:
 
     def _newton_hessian(self) -> Hessian:
         e = self.expansion
-        z = adjoint(self.lin, self.gains, e.lx, e.lu)
+        # the second derivative of g(P(xi)) contains those of step k, multiplied by z_{k+1}
+        closed = self.lin.A - self.lin.B @ self.gains
+        z = costates(closed, e.lx[:-1] - np.einsum("kua,ku->ka", self.gains, e.lu), e.lx[-1])[0]
         second = self.map.second_order_trajectory(self.run, z[1:], e.zeta)
         return e.second + joined(second.xx, second.xu, second.uu), e.end_second
 

@@ -1,4 +1,4 @@
-"""Projection of states and inputs to a trajectory by feedback, and its adjoint.
+"""Projection of states and inputs to a trajectory by feedback.
 The given states and inputs, called a curve, need not satisfy the equations of the map.
 
 P maps a curve (X, U) to the trajectory x+ = f(x, u), u = U - K difference(X, x) from x_0.
@@ -14,8 +14,6 @@ import numpy as np
 from vioc.checks import as_count, as_floats, check_array, check_rows
 from vioc.control.linear.weights import weight_matrix
 from vioc.control.regulators.riccati import riccati
-from vioc.control.stages.linear_quadratic import costates
-from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
 from vioc.runs.given import state_of
 from vioc.runs.trajectory import Trajectory
@@ -86,26 +84,6 @@ def projection_gains(
     R = weight_matrix(R, f.input_names, "projection R", definite=True)
     A, B = f.derivatives.linearize(f.steps_at(X, U, k0=k0, dt=dt))
     return riccati(A, B, Q, R, Q)[0]
-
-
-def adjoint(lin: Linearization, K: np.ndarray, lx: np.ndarray, lu: np.ndarray) -> np.ndarray:
-    """Return the adjoint variables of a cost along a trajectory with feedback gains K.
-
-    They obey z_N = lx_N, z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}, where lx and lu are the gradients of the
-    cost with respect to states and inputs. In the second derivative of g(P(xi)), the second derivative of
-    step k is multiplied by z_{k+1}. At a stationary trajectory, z is the costate.
-
-    Parameters
-    ----------
-    lin : Linearization
-        Along the trajectory.
-    K, lx, lu : (N, nu, ndx), (N+1, ndx), (N, nu)
-
-    Returns
-    -------
-    (N+1, ndx)
-    """
-    return costates(lin.A - lin.B @ K, lx[:-1] - np.einsum("kua,ku->ka", K, lu), lx[-1])[0]
 
 
 def straight_line(x0: Any, xf: Any, steps: int, f: OneStepMap | None = None) -> np.ndarray:

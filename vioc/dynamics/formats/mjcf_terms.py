@@ -9,11 +9,10 @@ import numpy as np
 from vioc.dynamics.formats.mjcf_model import BALL, FREE, MjcfModel
 from vioc.dynamics.formats.robot import cleaned
 from vioc.dynamics.terms.constraints import PointConstraint, StringConstraint, coincident
-from vioc.dynamics.terms.drives import TendonForce
+from vioc.dynamics.terms.drives import RotorInertia, TendonForce
 from vioc.dynamics.terms.forces import JointDamping, JointForce, LinearDamper
 from vioc.dynamics.terms.pairs import GearConstraint
 from vioc.dynamics.terms.potentials import Gravity, LinearSpring, MassGravity, TorsionalSpring
-from vioc.dynamics.terms.rotors import RotorInertia
 from vioc.dynamics.terms.wrenches import WrenchInput
 
 Y, Z = (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)

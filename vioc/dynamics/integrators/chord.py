@@ -29,7 +29,7 @@ from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.continuation import PATIENCE, Context, Root, left_by, with_continuation
 from vioc.dynamics.integrators.newton import SHORTEST
-from vioc.dynamics.integrators.predictor import far, motion, predicted_of_stiff
+from vioc.dynamics.integrators.predictor import far, motion, predicted
 from vioc.dynamics.integrators.step_equations import StepEquations
 from vioc.dynamics.integrators.variational import StepParts, VariationalRule, rescued
 from vioc.maps.kernel import KernelPrograms
@@ -191,7 +191,7 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
     """
     f = rule.f
     factorize, iterate, _ = _chord(rule, inverse)
-    iteration, predict, nd, nf = root(f.nd + 1, iterate, f.nd), predicted_of_stiff(f), f.nd, f.nu - f.nk
+    iteration, predict, nd, nf = root(f.nd + 1, iterate, f.nd), predicted(f, stiff=True), f.nd, f.nu - f.nk
     args = Context(*(ca.MX.sym("a", s.numel()) for s in predict.sx_in()))
 
     def nearby_root(guess: ca.MX, last: ca.MX, args: Context) -> tuple[ca.MX, ca.MX, ca.MX]:
@@ -387,7 +387,7 @@ def step_functions(rule: ChordRule, inverse: Inverse | None, check: ca.Function 
     penalty = far(ca.fabs(part(q1, 0, f.nd) - part(x, 0, f.nd)), f.turning)
     penalty = ca.SX(penalty) + (0 if check is None else check(q1, theta))
     tested = ca.Function("check", [x, q1, theta], [penalty])
-    return StepFunctions(predicted_of_stiff(f), factorize, iterate, tested, _converged(f.nd), contraction)
+    return StepFunctions(predicted(f, stiff=True), factorize, iterate, tested, _converged(f.nd), contraction)
 
 
 def lanes(f: MechanicalMap, functions: StepFunctions) -> str | None:

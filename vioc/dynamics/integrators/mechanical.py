@@ -15,7 +15,6 @@ from vioc.checks import as_names, as_positive, real
 from vioc.compile.backend import Backend
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.bodies import body_numbers
 from vioc.dynamics.charts import Chart, charts, warn_near_singularity
 from vioc.dynamics.consistency import (
     ConstraintReport,
@@ -35,13 +34,12 @@ from vioc.dynamics.integrators.variational import VariationalRule
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.masses import check_mass_matrix, fault_at
-from vioc.dynamics.quantity_units import quantity_unit
 from vioc.dynamics.redundancy import least_norm
-from vioc.dynamics.regressor import Regressor
+from vioc.dynamics.regressor import Regressor, body_numbers
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
 from vioc.dynamics.terms.nonholonomic import NonholonomicConstraint
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
-from vioc.dynamics.velocities import velocity, velocity_names
+from vioc.dynamics.velocities import quantity_unit, velocity, velocity_names
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Steps
 from vioc.maps.kernel import KernelMap

@@ -116,36 +116,23 @@ def bending_variables(lag: Lagrangian) -> np.ndarray:
     return bends > SAME
 
 
-def predicted(f: MechanicalMap) -> ca.Function:
+def predicted(f: MechanicalMap, stiff: bool = False) -> ca.Function:
     """Return a CasADi function that guesses the configuration at the end of a step.
     The guess extrapolates the motion by the velocities and accelerations at the start. The arguments and
     results are (x, u, t, dt, parameters) -> guess (nd,) for the dynamic variables, and a number: infinity if
     an angle may turn by more than 1 rad in the step, else 0.
+
+    With `stiff` the system may have stiff springs. Springs are stiff for a step if accelerations move an
+    angle farther than velocities do, by more than `STIFF`. The guess then omits the accelerations, and the
+    step's Newton matrix, which contains the springs, corrects it. The solver also tests the roots of these
+    steps by the function `far`.
     """
     args = x, _, _, dt, _ = motion(f).sx_in()
     v, a, _ = motion(f)(*args)
     by_v, by_a = dt * v, dt**2 / 2 * a
-    suspect = far(ca.fabs(by_v) + ca.fabs(by_a), f.turning)
-    return ca.Function("predicted", list(args), [part(x, 0, f.nd) + by_v + by_a, suspect])
-
-
-def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
-    """Return a CasADi function that guesses the configuration at the end of a step.
-    It is used for systems that may have stiff springs. The guess extrapolates the motion by the velocities
-    and, unless springs are stiff, by the accelerations at the start. The arguments and results are those of
-    `predicted`.
-
-    Springs are stiff for a step if accelerations move an angle farther than velocities do, by more than
-    `STIFF`. The guess then omits the accelerations, and the step's Newton matrix, which contains the springs,
-    corrects it. The solver also tests the roots of these steps by the function `far`.
-    """
-    args = x, _, _, dt, _ = motion(f).sx_in()
-    v, a, _ = motion(f)(*args)
-    by_v, by_a = dt * v, dt**2 / 2 * a
-    angles = [i for i, turns in enumerate(f.turning) if turns]
-    if angles:
+    suspect = far(by_v if stiff else ca.fabs(by_v) + ca.fabs(by_a), f.turning)
+    if stiff and (angles := [i for i, turns in enumerate(f.turning) if turns]):
         by_speed, by_force = ca.mmax(ca.fabs(by_v[angles])), ca.mmax(ca.fabs(by_a[angles]))
         soft = ca.logic_and(by_force <= by_speed + STIFF, by_speed + by_force <= FAR)
         by_a = ca.if_else(soft, by_a, 0.0)
-    outputs = [part(x, 0, f.nd) + by_v + by_a, far(by_v, f.turning)]
-    return ca.Function("predicted", list(args), outputs)
+    return ca.Function("predicted", list(args), [part(x, 0, f.nd) + by_v + by_a, suspect])

@@ -29,7 +29,8 @@ Met = tuple[Any, Vector, Vector]
 def meet(first: Any, second: Any) -> Met:
     """Return the gap, normal and contact point of two shapes in world axes."""
     if isinstance(first, Plane):
-        return _on_plane(first, second)
+        n, gap = first.normal, vec.dot(first.normal, second.center) - first.level - second.radius
+        return gap, n, vec.sub(second.center, vec.scale(second.radius, n))
     if isinstance(first, Surface):
         return _on_surface(first, second)
     if isinstance(first, OrientedBox | PosedHull):
@@ -38,11 +39,6 @@ def meet(first: Any, second: Any) -> Met:
         gap, n, point = _on_flat(second, first)
         return gap, vec.scale(-1.0, n), point
     return _rounds(first, second)
-
-
-def _on_plane(plane: Plane, ball: RoundedSegment) -> Met:
-    n, gap = plane.normal, vec.dot(plane.normal, ball.center) - plane.level - ball.radius
-    return gap, n, vec.sub(ball.center, vec.scale(ball.radius, n))
 
 
 def _on_surface(surface: Surface, ball: RoundedSegment) -> Met:

@@ -178,9 +178,7 @@ class DelayedMap(MapAround):
         return replace(steps, x0=x0, x1=x1, u=w[:, : self.nu])
 
     def _first(self, steps: Steps, timed: bool) -> Linearization:
-        return self._outer_first(derivatives_of(self.inner, timed).first(self._inner(steps)))
-
-    def _outer_first(self, lin: Linearization) -> Linearization:
+        lin = derivatives_of(self.inner, timed).first(self._inner(steps))
         count, nm, _ = lin.C.shape
         size, m, buffer = self.inner.ndx, self.nu, self.n * self.nu
         A, B = np.zeros((count, self.ndx, self.ndx)), np.zeros((count, self.ndx, m))
@@ -193,13 +191,8 @@ class DelayedMap(MapAround):
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         Z = np.ascontiguousarray(Z[:, : self.inner.ndx])
-        return self._outer_second(derivatives_of(self.inner, timed).second(self._inner(steps), Z, zeta))
-
-    def _outer_second(self, H: SecondOrder) -> SecondOrder:
-        """Return second derivatives of steps of this map, given those of the inner map without delay.
-
-        The inner input is a state here, and the command enters linearly.
-        """
+        # the inner input is a state here, and the command enters linearly
+        H = derivatives_of(self.inner, timed).second(self._inner(steps), Z, zeta)
         n, m, ndx = len(H.xx), self.nu, self.ndx
         size = self.inner.ndx + m
         inner = H.matrix

@@ -1,6 +1,6 @@
 """Map that switches between several maps with the same state, at given steps.
 
-docs/maths/phases.md.
+docs/maths/phases.md, with the derivatives of motions through contact events, (saltation).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from vioc.checks import few
 from vioc.compile.evaluate import Evaluator
 from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
 from vioc.maps.made.around import TIMES, MapAround, around, derivatives_of
-from vioc.maps.made.saltation import saltated
 from vioc.maps.made.stepwise import stepwise
 from vioc.maps.mechanism import Mechanism
 from vioc.maps.named import Symbols
@@ -421,3 +420,45 @@ def _text(value: Any) -> str:
         value = tuple(f"{n} = {v:.6g}" for n, v in value.items())
     names = value if isinstance(value, (tuple, list)) else (str(value),)
     return few(tuple(map(str, names))) if names else "none"
+
+
+def saltated(
+    f: OneStepMap, x: np.ndarray, A: np.ndarray, drift: np.ndarray, gaps: Sequence[str]
+) -> np.ndarray:
+    """Return the corrected Jacobian of the first step after an impact.
+    This saltation correction accounts for the time of the impact, which depends on the state. The result
+    (ndx, ndx) replaces A[1].
+
+    Parameters
+    ----------
+    f : OneStepMap
+        Map that has the gaps as quantities of the state.
+    x : (nx,)
+        State between the step before the impact and the step after it.
+    A : (2, ndx, ndx)
+        Jacobians of the last step before and of the first step after the impact.
+    drift : (2, ndx)
+        Derivatives of the next states of these two steps with respect to their lengths.
+    gaps : names
+        Gaps that close at the impact.
+
+    Notes
+    -----
+    If several gaps close there is no derivative, since it matters which one closes first. The mean of their
+    closing times is used, and the remaining gaps are closed by displacements along the contact impulses.
+    """
+    phi = ca.vertcat(*(f.quantity(name) for name in gaps))
+    slope = ca.Function("slope", [f.symbols.x, f.symbols.parameters], [ca.jacobian(phi, f.symbols.x)])
+    J = np.asarray(slope(x, f.theta))
+    closing = J @ drift[0]
+    late = -(J / closing[:, None]).mean(axis=0)  # delay of the contact, s, by the error at x
+    result = A[1] + np.outer(A[1] @ drift[0] - drift[1], late)
+    if len(gaps) == 1:
+        return result
+    q = [i for i, name in enumerate(f.state_names) if f"p.{name}" in f.state_names]
+    p = [f.state_names.index(f"p.{f.state_names[i]}") for i in q]
+    inverse = A[0][np.ix_(q, p)]  # of the mass matrix, times the step length
+    right_sides = J + np.outer(closing, late)
+    push = np.zeros((len(x), len(gaps)))
+    push[q] = inverse @ J[:, q].T
+    return result - A[1] @ push @ np.linalg.solve(J @ push, right_sides)

@@ -104,3 +104,32 @@ static int set(instance *s, const unsigned *references, size_t n, const double *
     }
     return GOOD;
 }
+
+/* Functions that FMI 2.0 and 3.0 name differently; FLAG is their type of truth values. */
+#define ACCEPT(name) EXPORT int name(void *c) { (void)c; return GOOD; }
+#define RESET(name) EXPORT int name(void *c) { reset(c); return GOOD; }
+#define LOGGING(name, FLAG) \
+    EXPORT int name(void *c, FLAG on, size_t n, const char *const *categories) \
+    { (void)c, (void)on, (void)n, (void)categories; return GOOD; }
+
+/* Functions that the FMU does not support, by the types of their arguments behind the instance. */
+#define REFUSE0(name) EXPORT int name(void *c) { (void)c; return REFUSED; }
+#define REFUSE1(name, A) EXPORT int name(void *c, A a) { (void)c, (void)a; return REFUSED; }
+#define REFUSE2(name, A, B) EXPORT int name(void *c, A a, B b) { (void)c, (void)a, (void)b; return REFUSED; }
+#define REFUSE3(name, A, B, C) \
+    EXPORT int name(void *c, A a, B b, C d) { (void)c, (void)a, (void)b, (void)d; return REFUSED; }
+#define REFUSE4(name, A, B, C, D) \
+    EXPORT int name(void *c, A a, B b, C d, D e) { (void)c, (void)a, (void)b, (void)d, (void)e; return REFUSED; }
+#define REFUSE6(name, A, B, C, D, E, F) \
+    EXPORT int name(void *c, A a, B b, C d, D e, E f, F g) \
+    { (void)c, (void)a, (void)b, (void)d, (void)e, (void)f, (void)g; return REFUSED; }
+
+/* Values of types that the FMU does not have: nothing is refused unless a value is asked for. */
+#define NONE1(name, A) \
+    EXPORT int name(void *c, const unsigned *r, size_t n, A a) { (void)c, (void)r, (void)a; return n ? REFUSED : GOOD; }
+#define NONE2(name, A, B) \
+    EXPORT int name(void *c, const unsigned *r, size_t n, A a, B b) \
+    { (void)c, (void)r, (void)a, (void)b; return n ? REFUSED : GOOD; }
+#define NONE3(name, A, B, C) \
+    EXPORT int name(void *c, const unsigned *r, size_t n, A a, B b, C d) \
+    { (void)c, (void)r, (void)a, (void)b, (void)d; return n ? REFUSED : GOOD; }

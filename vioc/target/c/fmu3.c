@@ -3,11 +3,7 @@
 
 EXPORT const char *fmi3GetVersion(void) { return "3.0"; }
 
-EXPORT int fmi3SetDebugLogging(void *c, bool on, size_t n, const char *const *categories)
-{
-    (void)c, (void)on, (void)n, (void)categories;
-    return GOOD;
-}
+LOGGING(fmi3SetDebugLogging, bool)
 
 EXPORT void *fmi3InstantiateCoSimulation(const char *name, const char *token, const char *resources, bool visible,
                                          bool logging, bool events, bool early, const unsigned *intermediate,
@@ -44,16 +40,10 @@ EXPORT int fmi3EnterInitializationMode(void *c, bool has_tolerance, double toler
     return GOOD;
 }
 
-#define ACCEPT(name) EXPORT int name(void *c) { (void)c; return GOOD; }
 ACCEPT(fmi3ExitInitializationMode)
 ACCEPT(fmi3Terminate)
 ACCEPT(fmi3EnterStepMode)
-
-EXPORT int fmi3Reset(void *c)
-{
-    reset(c);
-    return GOOD;
-}
+RESET(fmi3Reset)
 
 EXPORT int fmi3GetFloat64(void *c, const unsigned *r, size_t n, double *v, size_t m)
 {
@@ -77,10 +67,7 @@ EXPORT int fmi3DoStep(void *c, double time, double length, bool no_return, bool 
 }
 
 /* Functions that the FMU does not support. */
-#define NO_VALUES(name) \
-    EXPORT int name(void *c, const unsigned *r, size_t n, void *v, size_t m) \
-    { (void)c, (void)r, (void)v, (void)m; return n ? REFUSED : GOOD; }
-#define NO_TYPE(name) NO_VALUES(fmi3Get##name) NO_VALUES(fmi3Set##name)
+#define NO_TYPE(name) NONE2(fmi3Get##name, void *, size_t) NONE2(fmi3Set##name, void *, size_t)
 NO_TYPE(Float32)
 NO_TYPE(Int8)
 NO_TYPE(UInt8)
@@ -92,111 +79,46 @@ NO_TYPE(Int64)
 NO_TYPE(UInt64)
 NO_TYPE(Boolean)
 NO_TYPE(String)
-#define NO_PAIR(name) EXPORT int name(void *c, void *a) { (void)c, (void)a; return REFUSED; }
-NO_PAIR(fmi3GetFMUState)
-NO_PAIR(fmi3SetFMUState)
-NO_PAIR(fmi3FreeFMUState)
-#define NO_MODE(name) EXPORT int name(void *c) { (void)c; return REFUSED; }
-NO_MODE(fmi3EnterEventMode)
-NO_MODE(fmi3EnterConfigurationMode)
-NO_MODE(fmi3ExitConfigurationMode)
-NO_MODE(fmi3EvaluateDiscreteStates)
-#define NO_STATES(name) EXPORT int name(void *c, void *v, size_t n) { (void)c, (void)v, (void)n; return REFUSED; }
-NO_STATES(fmi3GetContinuousStates)
-NO_STATES(fmi3SetContinuousStates)
-NO_STATES(fmi3GetContinuousStateDerivatives)
-NO_STATES(fmi3GetNominalsOfContinuousStates)
-NO_STATES(fmi3GetEventIndicators)
-NO_MODE(fmi3EnterContinuousTimeMode)
-NO_PAIR(fmi3GetNumberOfContinuousStates)
-NO_PAIR(fmi3GetNumberOfEventIndicators)
-#define NO_BYTES(name) \
-    EXPORT int name(void *c, const unsigned *r, size_t n, void *sizes, void *v, size_t m) \
-    { (void)c, (void)r, (void)sizes, (void)v, (void)m; return n ? REFUSED : GOOD; }
-NO_BYTES(fmi3GetBinary)
-NO_BYTES(fmi3SetBinary)
-#define NO_CLOCKS(name) \
-    EXPORT int name(void *c, const unsigned *r, size_t n, void *v) { (void)c, (void)r, (void)v; return n ? REFUSED : GOOD; }
-NO_CLOCKS(fmi3GetClock)
-NO_CLOCKS(fmi3SetClock)
-NO_CLOCKS(fmi3GetShiftDecimal)
-NO_CLOCKS(fmi3SetShiftDecimal)
-#define NO_TIMES(name) \
-    EXPORT int name(void *c, const unsigned *r, size_t n, void *v, void *w) \
-    { (void)c, (void)r, (void)v, (void)w; return n ? REFUSED : GOOD; }
-NO_TIMES(fmi3GetIntervalDecimal)
-NO_TIMES(fmi3SetIntervalDecimal)
-NO_TIMES(fmi3GetShiftFraction)
-NO_TIMES(fmi3SetShiftFraction)
-#define NO_FRACTIONS(name) \
-    EXPORT int name(void *c, const unsigned *r, size_t n, void *v, void *w, void *q) \
-    { (void)c, (void)r, (void)v, (void)w, (void)q; return n ? REFUSED : GOOD; }
-NO_FRACTIONS(fmi3GetIntervalFraction)
-NO_FRACTIONS(fmi3SetIntervalFraction)
+REFUSE1(fmi3GetFMUState, void *)
+REFUSE1(fmi3SetFMUState, void *)
+REFUSE1(fmi3FreeFMUState, void *)
+REFUSE0(fmi3EnterEventMode)
+REFUSE0(fmi3EnterConfigurationMode)
+REFUSE0(fmi3ExitConfigurationMode)
+REFUSE0(fmi3EvaluateDiscreteStates)
+REFUSE2(fmi3GetContinuousStates, void *, size_t)
+REFUSE2(fmi3SetContinuousStates, void *, size_t)
+REFUSE2(fmi3GetContinuousStateDerivatives, void *, size_t)
+REFUSE2(fmi3GetNominalsOfContinuousStates, void *, size_t)
+REFUSE2(fmi3GetEventIndicators, void *, size_t)
+REFUSE0(fmi3EnterContinuousTimeMode)
+REFUSE1(fmi3GetNumberOfContinuousStates, void *)
+REFUSE1(fmi3GetNumberOfEventIndicators, void *)
+NONE3(fmi3GetBinary, void *, void *, size_t)
+NONE3(fmi3SetBinary, void *, void *, size_t)
+NONE1(fmi3GetClock, void *)
+NONE1(fmi3SetClock, void *)
+NONE1(fmi3GetShiftDecimal, void *)
+NONE1(fmi3SetShiftDecimal, void *)
+NONE2(fmi3GetIntervalDecimal, void *, void *)
+NONE2(fmi3SetIntervalDecimal, void *, void *)
+NONE2(fmi3GetShiftFraction, void *, void *)
+NONE2(fmi3SetShiftFraction, void *, void *)
+NONE3(fmi3GetIntervalFraction, void *, void *, void *)
+NONE3(fmi3SetIntervalFraction, void *, void *, void *)
 #define NO_SLOPES(name) \
     EXPORT int name(void *c, const unsigned *a, size_t n, const unsigned *b, size_t m, const double *seed, size_t k, \
                     double *v, size_t l) \
     { (void)c, (void)a, (void)n, (void)b, (void)m, (void)seed, (void)k, (void)v, (void)l; return REFUSED; }
 NO_SLOPES(fmi3GetDirectionalDerivative)
 NO_SLOPES(fmi3GetAdjointDerivative)
-
-EXPORT int fmi3GetOutputDerivatives(void *c, const unsigned *r, size_t n, const int *orders, double *v, size_t m)
-{
-    (void)c, (void)r, (void)orders, (void)v, (void)m;
-    return n ? REFUSED : GOOD;
-}
-
-EXPORT int fmi3GetNumberOfVariableDependencies(void *c, unsigned r, size_t *n)
-{
-    (void)c, (void)r, (void)n;
-    return REFUSED;
-}
-
-EXPORT int fmi3GetVariableDependencies(void *c, unsigned r, size_t *a, unsigned *b, size_t *d, int *kinds, size_t n)
-{
-    (void)c, (void)r, (void)a, (void)b, (void)d, (void)kinds, (void)n;
-    return REFUSED;
-}
-
-EXPORT int fmi3SerializedFMUStateSize(void *c, void *state, size_t *size)
-{
-    (void)c, (void)state, (void)size;
-    return REFUSED;
-}
-
-EXPORT int fmi3SerializeFMUState(void *c, void *state, unsigned char *bytes, size_t size)
-{
-    (void)c, (void)state, (void)bytes, (void)size;
-    return REFUSED;
-}
-
-EXPORT int fmi3DeserializeFMUState(void *c, const unsigned char *bytes, size_t size, void **state)
-{
-    (void)c, (void)bytes, (void)size, (void)state;
-    return REFUSED;
-}
-
-EXPORT int fmi3UpdateDiscreteStates(void *c, bool *again, bool *terminate, bool *nominals, bool *values, bool *next,
-                                    double *time)
-{
-    (void)c, (void)again, (void)terminate, (void)nominals, (void)values, (void)next, (void)time;
-    return REFUSED;
-}
-
-EXPORT int fmi3CompletedIntegratorStep(void *c, bool no_return, bool *events, bool *terminate)
-{
-    (void)c, (void)no_return, (void)events, (void)terminate;
-    return REFUSED;
-}
-
-EXPORT int fmi3SetTime(void *c, double time)
-{
-    (void)c, (void)time;
-    return REFUSED;
-}
-
-EXPORT int fmi3ActivateModelPartition(void *c, unsigned clock, double time)
-{
-    (void)c, (void)clock, (void)time;
-    return REFUSED;
-}
+NONE3(fmi3GetOutputDerivatives, const int *, double *, size_t)
+REFUSE2(fmi3GetNumberOfVariableDependencies, unsigned, size_t *)
+REFUSE6(fmi3GetVariableDependencies, unsigned, size_t *, unsigned *, size_t *, int *, size_t)
+REFUSE2(fmi3SerializedFMUStateSize, void *, size_t *)
+REFUSE3(fmi3SerializeFMUState, void *, unsigned char *, size_t)
+REFUSE3(fmi3DeserializeFMUState, const unsigned char *, size_t, void **)
+REFUSE6(fmi3UpdateDiscreteStates, bool *, bool *, bool *, bool *, bool *, double *)
+REFUSE3(fmi3CompletedIntegratorStep, bool, bool *, bool *)
+REFUSE1(fmi3SetTime, double)
+REFUSE2(fmi3ActivateModelPartition, unsigned, double)

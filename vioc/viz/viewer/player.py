@@ -14,7 +14,7 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.viz.looks import RUNS, rgb, run_colors
 from vioc.viz.poses import aligned, numbers, quaternions
-from vioc.viz.scene import CENTER, Scene
+from vioc.viz.scene import CENTER, Scene, nearest
 from vioc.viz.viewer.scene_nodes import DEMANDED, Drawing
 
 INSTALL = 'the browser viewer needs viser, which is not installed: pip install "vioc[viewer]"'
@@ -157,7 +157,7 @@ class Viewer:
         with self._lock, self.server.atomic():
             self.time = float(np.clip(t, self.start, self.end))
             for drawing in self.drawings.values():
-                drawing.show(nearest(drawing.scene.t, self.time))
+                drawing.show(int(nearest(drawing.scene.t, self.time)))
             self._world.position = -self._followed()
         if self._slider is not None and abs(self._slider.value - self.time) > 1e-9:
             self._slider.value = self.time
@@ -377,14 +377,6 @@ def _ratio(text: str) -> float:
     """Convert a ratio such as ``"1/5"`` or ``"2"`` to a float."""
     over, _, under = text.partition("/")
     return float(over) / float(under or 1)
-
-
-def nearest(t: np.ndarray, now: float) -> int:
-    """Return the index of that sample time in t which is nearest to the time `now`."""
-    i = int(np.searchsorted(t, now))
-    if i == 0 or (i < len(t) and t[i] - now < now - t[i - 1]):
-        return i
-    return i - 1
 
 
 def _up(system: System) -> np.ndarray:

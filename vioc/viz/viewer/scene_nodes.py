@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,11 @@ from vioc.viz.looks import COLORS, STANDS, rgb
 from vioc.viz.poses import aligned, quaternions
 from vioc.viz.scene import Scene
 from vioc.viz.solids import Solid
-from vioc.viz.viewer import mesh_nodes as meshes
 
+COLLADA = (
+    "{path}: a COLLADA mesh needs pycollada, which is not installed: pip install pycollada, or "
+    'pip install "vioc[viewer]"'
+)
 RADII = {"link": 0.008, "cable": 0.008, "ground": 0.004, "rail": 0.006, "rod": 0.003, "string": 0.002}
 THIN = 0.003  # radius of other lines, relative to the scene's extent
 LARGEST = 0.03  # radius of the heaviest point mass, relative to the scene's extent
@@ -251,12 +256,12 @@ class Drawing:
 
     def _mesh(self, path: str, solid: Solid, look: dict[str, Any], pose: dict[str, Any]) -> Any:
         assert solid.file is not None
-        if meshes.is_empty(solid.file):
+        if is_empty(solid.file):
             warnings.warn(f"{solid.file}: no triangles in this mesh; it is not drawn", stacklevel=2)
             return self._nodes.add_frame(path, show_axes=False)
-        if self._color is None and self._opacity is None and meshes.has_materials(solid.file):
-            return self._nodes.add_glb(path, meshes.glb(solid.file), scale=tuple(solid.size), **pose)
-        vertices, faces = meshes.triangles(solid.file)
+        if self._color is None and self._opacity is None and has_materials(solid.file):
+            return self._nodes.add_glb(path, glb(solid.file), scale=tuple(solid.size), **pose)
+        vertices, faces = triangles(solid.file)
         scaled = vertices * np.array(solid.size)
         return self._nodes.add_mesh_simple(path, scaled, faces, flat_shading=True, **look, **pose)
 
@@ -319,3 +324,56 @@ def _coil(ends: np.ndarray, width: float, turns: int = 8) -> np.ndarray:
 def _clean(name: str) -> str:
     """Return a name without slashes, so that it can be part of a viser path."""
     return name.replace("/", "_")
+
+
+@functools.lru_cache(maxsize=256)
+def glb(path: Path) -> bytes:
+    """Convert a mesh file with its materials to binary glTF."""
+    return _load(path).export(file_type="glb")
+
+
+@functools.lru_cache(maxsize=256)
+def triangles(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vertices and the triangles of a mesh file.
+    The vertices (n, 3) are positions in the file's length unit. Each row of the triangles (k, 3) contains
+    the indices of three vertices.
+    """
+    vertices, faces, count = [], [], 0
+    scene = _load(path)
+    for name in scene.graph.nodes_geometry:
+        transform, geometry = scene.graph[name]
+        mesh = scene.geometry[geometry]
+        if not len(getattr(mesh, "faces", ())):  # points and lines
+            continue
+        vertices.append(np.asarray(mesh.vertices) @ transform[:3, :3].T + transform[:3, 3])
+        faces.append(np.asarray(mesh.faces) + count)
+        count += len(mesh.vertices)
+    return np.concatenate(vertices), np.concatenate(faces)
+
+
+@functools.lru_cache(maxsize=256)
+def is_empty(path: Path) -> bool:
+    """Return whether a mesh file contains no visible triangles."""
+    scene = _load(path)
+    shown = (scene.geometry[scene.graph[name][1]] for name in scene.graph.nodes_geometry)
+    return not any(len(getattr(mesh, "faces", ())) for mesh in shown)
+
+
+def has_materials(path: Path) -> bool:
+    """Return whether a mesh file can have colours, which STL files cannot."""
+    return path.suffix.lower() not in (".stl", ".off")
+
+
+def _load(path: Path) -> Any:
+    import trimesh
+
+    if path.suffix.lower() == ".dae":
+        try:
+            import collada  # noqa: F401
+        except ImportError:
+            raise ImportError(COLLADA.format(path=path)) from None
+    try:
+        scene = trimesh.load(str(path), force="scene")
+    except (ValueError, KeyError, IndexError, TypeError, OSError) as error:
+        raise ValueError(f"{path}: not a mesh that can be read: {error}") from error
+    return scene

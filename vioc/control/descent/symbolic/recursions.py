@@ -50,6 +50,8 @@ class Recursions:
         The cost's Hessian, which is computed before the model.
     unit : (ns,)
         Units of a shift: mean weight of the inputs per step weight, or of the last state if inputs have none.
+    kernel : Kernel or None
+        Compiled step of the map, which trial rollouts need.
     reached : (nx,)
         State of a trial from which the kernel did not complete a step.
     """
@@ -92,7 +94,7 @@ class Recursions:
         # trials
         self._dx, self._du, self._gamma = np.zeros((N, nx)), np.zeros((N, nu)), np.zeros(1)
         self._gains = natural[:, layout.part("K")]
-        self._kernel, self._start = f.kernel, np.zeros(1 + nx)
+        self.kernel, self._start = f.kernel, np.zeros(1 + nx)
 
         # constants of all iterates
         self._constant = cost.constant_hessian
@@ -258,11 +260,6 @@ class Recursions:
 
     # -- trials -------------------------------------------------------------------------------------
 
-    @property
-    def can_try(self) -> bool:
-        """True if the map has a compiled step (kernel), which trial rollouts need."""
-        return self._kernel is not None
-
     def aim(self, dx: np.ndarray, du: np.ndarray) -> None:
         """Set the search direction for the following trial steps."""
         self._dx[:], self._du[:] = dx[:-1], du
@@ -287,7 +284,7 @@ class Recursions:
         """Compiled functions of a trial step of the line search.
         The first simulates the trial under feedback, the second evaluates its terminal cost.
         """
-        kernel, e = self._kernel, self._programs.equations
+        kernel, e = self.kernel, self._programs.equations
         assert kernel is not None
         program = self._programs.program("trial", lambda: newton_stage.trial_stage(e, kernel))
         rows = [self.x[:-1], self.u, self._dx, self._du, self._gains, self._gamma, *self._grid]

@@ -152,7 +152,7 @@ class StageModel(LocalModel):
     def trial(
         self, direction: DescentDirection, gamma: float, limit: float
     ) -> tuple[Trajectory, float] | None:
-        if not self._recursions.can_try:
+        if self._recursions.kernel is None:
             return super().trial(direction, gamma, limit)
         if direction is not self._aim:
             self._recursions.aim(direction.dx, direction.du)

@@ -22,12 +22,17 @@ from vioc.dynamics.description.component import Inequality
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.impacts import Impact, Struck
-from vioc.dynamics.integrators.contact.opposed import CLOSED
-from vioc.dynamics.integrators.contact.resting import ContactSteps
+from vioc.dynamics.integrators.contact.resting import CLOSED, ContactSteps
 from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
+
+
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI
@@ -454,3 +459,38 @@ class BounceProgram(StepByStep):
                 break  # `Bounces.rescued` solves a step with a possible impact
             k, x, ahead = k + len(X), X[-1], min(2 * ahead, MOST_AHEAD)
         return self.rows(rows), 0.0 if len(rows) == len(U) else np.inf
+
+
+class Impacts(NamedTuple):
+    """Impacts of contacts with restitution within the steps of a trajectory, in order of time.
+
+    Attributes
+    ----------
+    k : (m,) int
+        Index of the step of each impact.
+    t : (m,)
+        Time of each impact, s.
+    x : (m, nx)
+        State after each impact.
+    """
+
+    k: np.ndarray
+    t: np.ndarray
+    x: np.ndarray
+
+
+def impacts_along(f: ContactVI, steps: Steps) -> Impacts:
+    """Return the impacts within given steps of a map with restitution.
+    Each step is computed again.
+    """
+    impacts: list[tuple[int, float, np.ndarray]] = []
+    for row, (x, u, t, h) in enumerate(zip(steps.x0, steps.u, steps.t, steps.h, strict=True)):
+        time = float(t)
+        for record in f.contact.step(f, x, u, time, float(h)):
+            if isinstance(record, Flight):
+                x, time = record.steps.x1[0], float(record.steps.t[0] + record.steps.h[0])
+            else:
+                x = np.concatenate([x[: f.nq], record.momenta[0]])
+                impacts.append((row, time, x))
+    k, times, states = zip(*impacts, strict=True) if impacts else ((), (), ())
+    return Impacts(np.array(k, int), np.array(times, float), np.reshape(states, (len(impacts), f.nx)))

@@ -20,11 +20,9 @@ from vioc.dynamics.contact.features import Features, MeetingPlaces
 from vioc.dynamics.contact.interior import InteriorPoint
 from vioc.dynamics.contact.smoothed import SmoothedMap, as_smoothing, check_apart
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.contact.bounces import Bounces, bounces
+from vioc.dynamics.integrators.contact.bounces import Bounces, Impacts, bounces, impacts_along
 from vioc.dynamics.integrators.contact.contact_quantities import TouchQuantities, check_touches
-from vioc.dynamics.integrators.contact.contact_step import OneEnd, Pieces
-from vioc.dynamics.integrators.contact.flat import FlatTape
-from vioc.dynamics.integrators.contact.impacts_along import Impacts, impacts_along
+from vioc.dynamics.integrators.contact.contact_step import FlatTape, OneEnd, Pieces
 from vioc.dynamics.integrators.contact.relaxed_contact import relaxed
 from vioc.dynamics.integrators.contact.resting import ContactSteps, Resting
 from vioc.dynamics.integrators.contact.touching import Touches, Touching

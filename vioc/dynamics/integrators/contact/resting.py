@@ -1,4 +1,7 @@
-"""Computation and differentiation of steps with contact, without restitution."""
+"""Computation and differentiation of steps with contact, without restitution.
+
+Contacts that keep each other closed, such as both sides of a slot, are detected.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,6 @@ from vioc.dynamics.contact.interior import InteriorProgram
 from vioc.dynamics.integrators.contact.branch import check_branch
 from vioc.dynamics.integrators.contact.contact_derivatives import ContactDerivatives, equations
 from vioc.dynamics.integrators.contact.impacts import mechanics
-from vioc.dynamics.integrators.contact.opposed import CLOSED, openable
-from vioc.dynamics.integrators.contact.placed import PlacedProgram
 from vioc.dynamics.integrators.newton import NEAR, dependent_constraints
 from vioc.errors import StepError
 from vioc.maps.derivatives import MapDerivatives
@@ -27,6 +28,23 @@ from vioc.maps.times import StepTimes
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI
+
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from vioc.dynamics.contact.compiled_contact import TapeCore
+from vioc.dynamics.contact.look import LOOKS, Look
+from vioc.dynamics.contact.rollouts import StepByStep
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
+
+
+from vioc.dynamics.consistency import RANK_TOLERANCE
+
+CLOSED = 1e-7  # m or rad, largest gap of a closed contact
+LARGEST = 1e6  # largest velocity that counts as opening a contact at speed 1
 
 
 class ContactSteps(ABC):
@@ -192,3 +210,82 @@ def _held_shut(f: ContactVI, x: np.ndarray) -> list[str]:
         return []
     shut = closed & ~f.contact.openable(f, x, closed)
     return [t.name for t, on in zip(f.touches.all, shut, strict=True) if on]
+
+
+class PlacedProgram(StepByStep):
+    """Object that computes rollouts with contact of boxes and convex hulls.
+    It uses the compiled solver, and searches for the contact points in each step.
+
+    Parameters
+    ----------
+    f : ContactVI
+    core : TapeCore
+    """
+
+    def __init__(self, f: ContactVI, core: TapeCore):
+        super().__init__(f)
+        self._core = core
+
+    def rollout(self, x, U, tracked, t, h, theta, tolerance):
+        f, core, error = self._f, self._core, 0.0
+        models = core.models(theta, f.barrier)
+        image, offset = models[0][1], core.places(0)["places"]
+        sizes = f.features.sizes
+        rows: list[tuple] = []
+        look: Look | None = None
+        for k, u in enumerate(U):
+            u = self.applied(u, x, tracked, k)
+            see = partial(f.seen, dt=float(h[k]), theta=theta)
+            look = Look(see, sizes, x, look.end if look and h[k] == h[k - 1] else None)
+            for _ in range(LOOKS):
+                image[offset : offset + look.rows.size] = look.rows.ravel()
+                states, multipliers, _, errors, _ = core.rollout(
+                    theta,
+                    x,
+                    u[None],
+                    t[k : k + 1],
+                    h[k : k + 1],
+                    tolerance,
+                    models=models,
+                )
+                if not len(states) or not look.deeper(states[0]):
+                    break
+            if not len(states):
+                error = float(errors[0])
+                break
+            x = states[0]
+            rows.append((x, multipliers[0], [errors[0]], u))
+        return self.rows(rows), error
+
+
+def openable(M: np.ndarray, N: np.ndarray, Dh: np.ndarray, closed: np.ndarray) -> np.ndarray:
+    """Return a mask of the closed contacts that a feasible velocity can open.
+    A velocity v is feasible if it satisfies the constraints, Dh v = 0, and does not decrease the gap of any
+    closed contact, N v >= 0. It opens contact i if N_i v > 0. N has the gradients of the gaps of all n
+    contacts as rows, Dh is the constraint Jacobian, and `closed` is the mask of the closed contacts.
+    Velocities are measured in the norm of the mass matrix M, in which gradients are scaled to length one.
+    """
+    root = np.linalg.cholesky(M)
+    rows, gradients = (np.linalg.solve(root, J.T).T for J in (N[closed], Dh))
+    rows, gradients = (
+        J / np.maximum(np.linalg.norm(J, axis=1, keepdims=True), np.finfo(float).tiny)
+        for J in (rows, gradients)
+    )
+    mask = closed.copy()
+    sizes = np.linalg.svd(np.vstack([rows, gradients]), compute_uv=False)
+    if len(sizes) == len(rows) + len(gradients) and sizes[-1] > RANK_TOLERANCE * sizes[0]:
+        return mask  # independent gradients: each contact opens separately
+    from scipy.optimize import linprog  # late: a map without restitution needs no scipy
+
+    n, m = len(rows), len(M)
+    best = linprog(
+        np.concatenate([np.zeros(m), -np.ones(n)]),  # one velocity opens all contacts that can open
+        A_ub=np.hstack([-rows, np.eye(n)]),
+        b_ub=np.zeros(n),
+        A_eq=np.hstack([gradients, np.zeros((len(gradients), n))]),
+        b_eq=np.zeros(len(gradients)),
+        bounds=[(-LARGEST, LARGEST)] * m + [(0, 1)] * n,
+    )
+    if best.status == 0:
+        mask[closed] = best.x[m:] > 0.5
+    return mask

@@ -14,8 +14,7 @@ from vioc.dynamics.charts import Chart
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.groups.group_lagrangian import GroupLagrangian
 from vioc.dynamics.integrators.groups.group_space import GroupSpace
-from vioc.dynamics.quantity_units import quantity_unit
-from vioc.dynamics.velocities import velocity, velocity_names
+from vioc.dynamics.velocities import quantity_unit, velocity, velocity_names
 from vioc.errors import ModelError
 from vioc.maps.kernel import KernelMap
 from vioc.maps.orientation import AXES, rotation_vector
@@ -158,14 +157,10 @@ class GroupQuantities(KernelMap):
             return "rad"
         return quantity_unit(self.system, name, {*self.system.angles, *self.rates[self.space.nr :]})
 
-    @property
-    def _chart_variables(self) -> tuple[str, ...]:
-        return tuple(v for chart in self.rotations for v in chart.variables)
-
     def _names(self) -> list[str]:
         frames = [f"{n}:{a}" for n in self.system.frame_names for a in (*BODY, *AXES)]
         closed = (f"{kind}.{n}" for kind in ("h", "force") for n in self.multiplier_names)
         moving = velocity_names(self.system.frame_names)
-        angles = self._chart_variables
+        angles = tuple(v for chart in self.rotations for v in chart.variables)
         rates = (f"v.{n}" for n in (*self.rates, *angles))
         return [*angles, *rates, "kinetic", "potential", "energy", *frames, *moving, *closed]

@@ -26,7 +26,7 @@ from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.integrators.step_equations import StepEquations
 from vioc.dynamics.integrators.variational import StepParts, VariationalRule, rescued
-from vioc.dynamics.terms.rotors import refuse_rotors
+from vioc.dynamics.terms.drives import refuse_rotors
 from vioc.errors import ModelError
 from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver

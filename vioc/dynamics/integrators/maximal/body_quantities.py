@@ -12,8 +12,7 @@ from vioc.dynamics.contact.touch import unit_of
 from vioc.dynamics.integrators.maximal.body_equations import Assembly
 from vioc.dynamics.integrators.maximal.body_space import STATE, TWIST, unpack_pose
 from vioc.dynamics.integrators.maximal.touches import Touch
-from vioc.dynamics.quantity_units import quantity_unit
-from vioc.dynamics.velocities import velocity, velocity_names
+from vioc.dynamics.velocities import quantity_unit, velocity, velocity_names
 from vioc.maps.orientation import AXES, rotation_vector
 from vioc.maps.quantities import QuantityTable
 

@@ -42,8 +42,8 @@ from vioc.dynamics.integrators.mechanical import rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.masses import fault_at, natural_length
+from vioc.dynamics.terms.drives import refuse_rotors
 from vioc.dynamics.terms.joint_limits import JointLimits
-from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.maps.derivatives import MapDerivatives
 from vioc.maps.kernel import KernelPrograms, StepSolver
 from vioc.maps.mechanism import Mechanism, held_inputs
