@@ -56,8 +56,10 @@ class Branches:
                     break
                 left, J = self._equations(X[i[at]], u, dt, off[i[at]], np.column_stack([y[at], s[at]]))
                 regular = np.isfinite(left).all(axis=(1, 2)) & np.isfinite(J).all(axis=(1, 2))
-                J[~regular], left[~regular] = np.eye(size, size + 1), 0.0
+                J[~regular] = 0.0
                 signs[at] = np.linalg.slogdet(J[:, :, :size])[0]
+                regular &= signs[at] != 0
+                J[~regular], left[~regular] = np.eye(size, size + 1), 0.0
                 moves = np.linalg.solve(J[:, :, :size], np.stack([-left[:, :, 0], -J[:, :, size]], axis=2))
                 y[at] += moves[:, :, 0]
                 slopes[at] = moves[:, :, 1]

@@ -1,8 +1,10 @@
 """Random states so fast that Newton's method can jump: each step is the root on its branch, or there is none.
 
 A step's equations have several roots where links whip around by radians within it. States of an arm, of
-pendulums, of a closed chain, of a body on a spherical joint and of a free body are drawn at random; the step
-of each is held against its branch of solutions, followed in its arclength (`studies.branch`).
+pendulums, of a closed chain, of a body on a spherical joint and of a free body are drawn at random. The step
+of each is compared with its branch of solutions, which is followed for many states at once in the step's
+length (`studies.branches`), and one by one in arclength (`studies.branch`) where this does not lead to the
+step.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ MANY = {
     "5 links": 100_000,
     "10 links": 150_000,
 }
-CHUNK, QUICK = 5_000, 40  # states drawn at once
-ERRORS = 2_000, 7  # states of each case whose errors are held against the branch, too; in the quick form
+CHUNK, QUICK = 5_000, 40  # states of a task; states of a case in the quick form
+# states of a case whose errors are compared with the branch, too: in the full and in the quick form
+ERRORS = 2_000, 7
 RATES = 10  # states of a loop with one configuration, whose closing takes long
 SAME = 1e-8  # rad, relative to 1 + |q|: ends that differ by less are one root
 
@@ -40,11 +43,11 @@ STUDY = Study(
     __file__,
     "steps of fast random states: no wrong root, and no step refused that exists",
     states=Claim("random states"),
-    taken=Claim("share with a step"),
+    exist=Claim("share whose step exists"),
     wrong=Claim("steps that are another root than their branch leads to", at_most(0)),
     certified=Claim("of these, certified by the kernel alone", at_most(0)),
     apart=Claim("largest distance of the others from their root, relative to 1 + |q|", at_most(SAME)),
-    errors=Claim("errors that are held against the branch"),
+    errors=Claim("errors that are compared with the branch: those of the first states of each case"),
     refused=Claim("of these, though the branch leads to a step", at_most(0)),
     left=Claim("share of states that needs more than the kernel's certificate"),
     unknown=Claim("states whose branch could not be followed", at_most(0)),
@@ -148,7 +151,7 @@ def run(report: Report) -> None:
     total = {key: sum(v[key] for v in every) for key in every[0] if key not in ("case", "apart")}
     report.measure(
         states=total["states"],
-        taken=total["taken"] / total["states"],
+        exist=total["taken"] / total["states"],
         wrong=total["wrong"],
         certified=total["certified"],
         apart=max(v["apart"] for v in every),

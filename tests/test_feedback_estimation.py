@@ -490,3 +490,15 @@ def test_a_moving_horizon_of_exact_data_has_nothing_to_search(samples):
         assert belief.iterations == 0, k
         np.testing.assert_allclose(belief.x, run.x[k], rtol=0, atol=1e-12)
         belief = observer.predict(k, belief, run.u[k])
+
+
+@pytest.mark.parametrize("bounds", [None, {"x": (-1.0, None)}])
+def test_estimates_of_a_moving_horizon_travel_to_other_processes(bounds):
+    f = STEPS[0.1]
+    observer = MovingHorizon(f, Measurement(f, {"x": 0.1}), 3, W, P0=P0, bounds=bounds)
+    belief = observer.correct(0, observer.start(np.zeros(2)), np.array([0.1]))
+    other, there = pickle.loads(pickle.dumps((observer, belief)))
+    for k in range(1, 5):
+        belief = observer.correct(k, observer.predict(k - 1, belief, np.zeros(1)), np.array([0.1 * k]))
+        there = other.correct(k, other.predict(k - 1, there, np.zeros(1)), np.array([0.1 * k]))
+        assert (there.x == belief.x).all()

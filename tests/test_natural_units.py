@@ -1,5 +1,6 @@
 """What is small, heavy or told exactly is judged as anything else: verdicts do not depend on units."""
 
+import warnings
 from functools import cache
 
 import numpy as np
@@ -212,27 +213,46 @@ def test_a_robust_regulator_in_any_units():
         np.testing.assert_allclose(gain(size), wanted, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("bounds", [None, {"q": (-0.08, 0.25)}])
+@pytest.mark.parametrize("bounds", [None, (-0.08, 0.25), (-0.08, None)])
 def test_a_horizon_in_small_units(bounds):
     """Gaps were softened by more than what noise makes of a small momentum: estimates were of no motion."""
 
-    def estimates(size):
+    def estimates(size, m=1.0):
         cart = System(tx("q", mass=size), TorsionalSpring("q", size), JointDamping("q", 0.1 * size))
         f = vioc.MidpointVI(cart, 0.05)
-        run, rng = f.rollout(f.initial_state(q=0.2), steps=20), np.random.default_rng(0)
-        W = {"q": 1e-6, "p.q": 1e-6 * size**2}
+        run, rng = f.rollout(f.initial_state(q=0.2 * m), steps=20), np.random.default_rng(0)
+        W = {"q": 1e-6 * m**2, "p.q": 1e-6 * (size * m) ** 2}
         P0 = {n: 10 * v for n, v in W.items()}
-        horizon = MovingHorizon(f, Measurement(f, {"q": 1e-4}), 5, W, P0=P0, bounds=bounds, tolerance=1e-10)
-        belief, found = horizon.start(run.x[0] + [0.01, 0.02 * size]), []
-        for k, y in enumerate(run["q"] + 1e-2 * rng.standard_normal(21)):
+        limits = bounds and {"q": tuple(v and v * m for v in bounds)}
+        sensor = Measurement(f, {"q": 1e-4 * m**2})
+        horizon = MovingHorizon(f, sensor, 5, W, P0=P0, bounds=limits, tolerance=1e-10)
+        belief, found = horizon.start(run.x[0] + [0.01 * m, 0.02 * size * m]), []
+        for k, y in enumerate(run["q"] + m * 1e-2 * rng.standard_normal(21)):
             belief = horizon.correct(k, belief, np.array([y]))
-            found.append(belief.x / [1.0, size])
+            found.append(belief.x / [m, size * m])
             belief = horizon.predict(k, belief, np.zeros(0))
         return np.array(found), belief.failures
 
-    (one, failed), (small, also) = estimates(1.0), estimates(1e-5)
-    assert failed == also == 0
-    np.testing.assert_allclose(small, one, rtol=0, atol=1e-5)
+    (one, failed), *others = (estimates(*units) for units in ((1.0,), (1e-5,), (1.0, 1e3), (1e3, 1e-6)))
+    for other, also in others:
+        assert failed == also == 0
+        np.testing.assert_allclose(other, one, rtol=0, atol=1e-5)
+
+
+def test_a_horizon_with_a_singular_covariance_is_quiet():
+    """A variance of the prior that rounded to less than 0 had a root: "invalid value encountered"."""
+    f = vioc.MidpointVI(System(tx("q", mass=1.0)), 0.02)
+    deviation = np.array([0.3, -15.0])
+    P0 = np.outer(deviation, deviation)
+    horizon = MovingHorizon(f, Measurement(f, {"q": 1e-4}), 5, W=0.0, P0=P0)
+    belief = horizon.start(np.zeros(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for k in range(12):
+            belief = horizon.correct(k, belief, np.array([0.3 - 15.0 * 0.02 * k]))
+            belief = horizon.predict(k, belief, np.zeros(0))
+    assert belief.failures == 0
+    np.testing.assert_allclose(belief.x, [0.3 - 15.0 * 0.02 * 12, -15.0], rtol=1e-4)
 
 
 @pytest.mark.parametrize("integrator", [vioc.MidpointVI, GroupVI, vioc.MaximalVI])
@@ -351,10 +371,33 @@ def test_contact_steps_are_the_same_in_any_unit_of_length(integrator, backend, L
     "m, L, dt", [(1.0, 1.0, 1e-2), (1e-9, 1.0, 1e-6), (1e-12, 1e-3, 1e-7), (1e6, 1e3, 1.0)]
 )
 def test_a_falling_pendulum_is_no_equilibrium_in_any_unit(m, L, dt):
-    """A step of 1 us moved a pendulum of 1 mg by less than 1e-10 rad, and its momentum by less than 1e-10."""
+    """A step of 1 us moved a pendulum of 1 ug by less than 1e-10 rad, and its momentum by less than 1e-10."""
     S = System(ry("a")[tz(-L, mass=m)], G, JointForce("a", "u"))
     f = vioc.MidpointVI(S, dt)
     with pytest.raises(OptimizationError, match="no equilibrium near the guess with a, u.u fixed"):
         equilibrium(f, a=1.0, u=0.0)
     assert equilibrium(f, guess={"a": 0.3}, fixed="u.u")["a"] == pytest.approx(0, abs=1e-9)
     assert equilibrium(f, a=1.0).u == pytest.approx([m * 9.81 * L * np.sin(1.0)], rel=1e-9)
+
+
+@pytest.mark.parametrize("period, dt", [(1.0, 1e-2), (1e4, 1e-3)])
+def test_a_slow_spring_comes_to_rest_where_it_pulls_no_more(period, dt):
+    """A spring of 1e4 s moves a mass by 1e-13 m in a step of 1 ms: any place was an equilibrium."""
+    f = vioc.MidpointVI(System(tx("x", mass=1.0), TorsionalSpring("x", (2 * np.pi / period) ** 2)), dt)
+    assert equilibrium(f, guess={"x": 0.3})["x"] == pytest.approx(0, abs=1e-9)
+
+
+def test_an_arm_is_held_at_the_end_of_its_reach():
+    """The derivative of the height vanishes there, and the height is 1.3 m but for rounding."""
+    links = ry("a")[tz(0.6, mass=1.0)[ry("b")[tz(0.7, name="tip", mass=1.0)]]]
+    f = vioc.MidpointVI(System(links, G, JointForce("a", "u"), JointForce("b", "w")), 0.01)
+    held = equilibrium(f, {"tip:z": 1.3}, guess={"a": 0.1, "b": -0.05})
+    assert held["tip:z"] == pytest.approx(1.3, abs=1e-9)
+    assert held["a"] == pytest.approx(0, abs=1e-3) == held["b"]
+
+
+def test_stiff_springs_come_to_rest():
+    """Rounding errors of a place move the momentum by more than a tolerance relative to its size."""
+    spring = TorsionalSpring("x", 1e4, 1.7)
+    f = vioc.MidpointVI(System(tx("x", mass=1e-3), spring), 1e-2)
+    assert equilibrium(f, guess={"x": 0.3})["x"] == pytest.approx(1.7, rel=1e-12)

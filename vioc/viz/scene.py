@@ -190,6 +190,7 @@ def scene_of(
 
 def nearest(t: np.ndarray, times: Any) -> Any:
     """Return the indices of the samples whose times in t (T,) are nearest to `times`.
+    `times` is an array or one number, and the result has its shape.
 
     Interpolation between samples would shrink links.
     """

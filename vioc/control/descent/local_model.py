@@ -120,7 +120,7 @@ class LocalModel:
 
     def _newton_hessian(self) -> Hessian:
         e = self.expansion
-        # the second derivative of g(P(xi)) contains those of step k, multiplied by z_{k+1}
+        # second derivatives of step k enter with the costate z[k + 1] of the closed loop
         closed = self.lin.A - self.lin.B @ self.gains
         z = costates(closed, e.lx[:-1] - np.einsum("kua,ku->ka", self.gains, e.lu), e.lx[-1])[0]
         second = self.map.second_order_trajectory(self.run, z[1:], e.zeta)

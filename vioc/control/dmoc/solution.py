@@ -1,6 +1,6 @@
-"""Trajectories, multipliers and limits in question from the outcome of a solver.
+"""Trajectories, multipliers and critical limits from the outcome of a solver.
 
-Limits in question are violated, or active with linearly dependent gradients.
+Critical limits are violated, or are active with linearly dependent gradients.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import splu
 
 from vioc.control.dmoc import eliminated
 from vioc.control.dmoc.by_name import Raw, defect, duals, margin, violations
@@ -27,10 +29,6 @@ from vioc.runs.trajectory import Trajectory
 if TYPE_CHECKING:
     from vioc.control.dmoc.problem import Problem
     from vioc.control.dmoc.solvers import SolverOutcome
-
-
-import scipy.sparse as sp
-from scipy.sparse.linalg import splu
 
 ACTIVE = 1e-6  # distance to a limit, over 1 + |limit| in units of sizes, below which it is active
 # norm of a combination of gradients, each of norm 1 in units of sizes, below which it counts as 0

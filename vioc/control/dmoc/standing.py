@@ -15,9 +15,12 @@ from vioc.control.dmoc.transcription import Transcription
 
 MOST = 1.5  # total force of the limited contacts, over the weight, above which nothing can rest on them
 SHARE = 0.1  # force of a contact, over the weight, above which it is named
-# random states at which constraint and gap must differ by a constant; tolerance relative to both
+# random states at which constraint and gap must differ by a constant, and the tolerance of the constant,
+# relative to the sum of their magnitudes
 TRIALS, SAME = 3, 1e-9
-ENTERS = 1e-5  # penetration over the first height of hovering; where limits force more, room does not help
+# penetration over the height at which bodies hover with the first smoothing; where limits force more, room
+# does not help
+ENTERS = 1e-5
 
 
 def too_close(t: Transcription, smoothing: float, pull: float, first: float) -> str:

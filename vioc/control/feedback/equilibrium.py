@@ -31,6 +31,7 @@ RANK = 1e-10  # relative singular values below this are directions that the equa
 REACHES, STARTS = (0.3, 0.7, 1.5, 3.0), 6  # distances from the guess, rad or m, and starts within each
 SHOWN = 12  # states, and inputs, of a printed equilibrium
 SLOWEST = 10_000  # typical time in steps, without gravity
+ROUNDING = 16 * np.finfo(float).eps  # relative rounding errors of a step
 EFFORT = 1e-6  # weight of squared inputs (N or N m) relative to squared metres and radians
 DAMPING = 1e-6  # first damping over the largest squared singular value; factors 10 up, 100 down
 
@@ -145,8 +146,8 @@ def equilibrium(
         guess's value exactly: ``free=["u.shoulder", "u.elbow"]`` asks for the torques that hold a pose.
     tolerance : float
         Largest change of the equilibrium by a step, and largest error of constraints and fixed quantities,
-        relative to 1 + |x|. All are in units of typical sizes, from the mechanism's length, its mass and the
-        time of a fall by this length, or of 10,000 steps without gravity.
+        relative to 1 + |x|. Units are typical sizes of length, mass and time. The time is that of a fall by
+        the mechanism's length; without gravity it is that of 10,000 steps.
     max_iterations : int
         Largest number of iterations.
 
@@ -204,35 +205,47 @@ def equilibrium(
             continue
         drift = np.abs(f.difference(state, run.x[1]))
         violation, misfit = (np.abs(rows(state)[0]) for rows in (constraints, goals))
+        close = tolerance * (1 + np.abs(state / sizes.of_states).max())
         moved = float((drift / sizes.states).max(initial=0.0))
-        errors = moved, _relative(constraints, state, sizes), _relative(goals, state, sizes)
-        if max(errors) <= tolerance * (1 + np.abs(state / sizes.of_states).max()):
+        relative = misfit / [sizes.of(name) for name in targets]
+        errors = np.array([*_relative(constraints, state, sizes), *relative])
+        if (errors <= close).all() and (moved <= close or _rounded(f, state, input, drift, sizes)):
             return Equilibrium(f, state, input, run.multipliers[0], moved, count, number)
-        misfits = dict(zip(targets, misfit, strict=True))
-        text = _refusal(f, drift, violation.max(initial=0.0), misfits, fixed_names)
-        refusal = refusal or OptimizationError(text)
+        off = float(violation[errors[: len(violation)] > close].max(initial=0.0))
+        misfits = {n: y for n, y, e in zip(targets, misfit, relative, strict=True) if not e <= close}
+        refusal = refusal or OptimizationError(_refusal(f, drift, off, misfits, fixed_names))
     assert refusal is not None
     raise refusal
 
 
 def _sizes(f: OneStepMap, x: np.ndarray, u: np.ndarray, targets: Mapping[str, float]) -> Sizes:
     """Return typical sizes of states and inputs.
-    The typical time is that of a fall by the mechanism's length, or some steps without gravity.
+    The typical time is that of a fall by the mechanism's length or, without gravity, of `SLOWEST` steps.
     """
     sizes = Sizes(f, x[None], u[None], SLOWEST * f.dt, targets)
     length = sizes.of_unit("m")
     if not (sizes.gravity and length):
         return sizes
-    return Sizes(f, x[None], u[None], float(np.sqrt(length / sizes.gravity)), targets)
+    return Sizes(
+        f, x[None], u[None], float(np.sqrt(length / sizes.gravity)), targets
+    )  # may exceed these steps
 
 
-def _relative(equations: Equations, x: np.ndarray, sizes: Sizes) -> float:
-    """Return the largest error of equations at a state x in typical sizes.
-    These are the changes of an equation if the errors of the state change by their own typical sizes.
+def _relative(equations: Equations, x: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """Return the errors of equations at a state x, in units of their typical sizes.
+    The typical size of an equation is its change if all errors of the state change by their typical sizes.
     """
     y, J = equations(x)
     reach = (np.abs(J) * sizes.states).sum(axis=1)
-    return float((np.abs(y) / np.where(reach > 0, reach, 1.0)).max(initial=0.0))
+    return np.abs(y) / np.where(reach > 0, reach, 1.0)
+
+
+def _rounded(f: OneStepMap, x: np.ndarray, u: np.ndarray, drift: np.ndarray, sizes: Sizes) -> bool:
+    """Return whether changes of the state by a step are rounding errors, as with stiff springs.
+    A step multiplies rounding errors of the state by A.
+    """
+    size = sizes.states * (1 + np.abs(x / sizes.of_states).max())
+    return bool((drift <= ROUNDING * (np.abs(f.linearize(x, u).A) @ size)).all())
 
 
 def _settled(
@@ -459,8 +472,8 @@ def _refusal(
     labels = f.space.error_names
     worst = ", ".join(f"{labels[i]} by {drift[i]:.3g}" for i in order if drift[i] > 0)
     kept = f" with {', '.join(sorted(fixed))} fixed" if fixed else ""
-    text = f"; constraints are off by {violation:.3g}" if violation > 1e-8 else ""
-    text += "".join(f"; {n} is off by {y:.3g}" for n, y in misfits.items() if y > 1e-8)
+    text = f"; constraints are off by {violation:.3g}" if violation > 0 else ""
+    text += "".join(f"; {n} is off by {y:.3g}" for n, y in misfits.items())
     return (
         f"no equilibrium near the guess{kept}: the best found moves {worst or 'nothing'} in a step{text}. "
         "Free an input that can hold it, or give another guess"

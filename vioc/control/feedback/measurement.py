@@ -270,14 +270,14 @@ class Measurement:
 def root(covariance: np.ndarray) -> np.ndarray:
     """Return a square root G of a covariance matrix P = G G', which may be singular.
 
-    G times independent standard normal numbers is a random sample with this covariance. The root is that of
-    the correlations times the standard deviations, so in other units it is the same matrix.
+    G times independent standard normal numbers is a random sample with this covariance. Its rows are the
+    standard deviations times a root of the correlations: a change of units only rescales rows.
     """
     deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     of = np.where(deviations > 0, deviations, 1.0)
     correlations = np.clip(covariance / np.outer(of, of), -1.0, 1.0)  # small entries may be rounding errors
     values, vectors = np.linalg.eigh(correlations)
-    return of[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
+    return deviations[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 def retract_jacobian(f: OneStepMap, x: np.ndarray) -> np.ndarray:

@@ -34,7 +34,10 @@ from vioc.maps.protocol import OneStepMap
 
 SOFT = 1e-10  # regularization of defects and constraints, in units of typical sizes
 SOFTER = 1e-6  # largest regularization over the least variance, both in units of typical sizes
-SHARP = 1e-3  # relative standard deviation of a sensor below which the tolerance falls in proportion
+# standard deviation of a sensor over the change of its reading if the state changes by typical sizes, below
+# which the tolerance falls in proportion
+SHARP = 1e-3
+THIN = 1e-7  # entries of a root, over standard deviations, that are rounding errors of correlations
 FINISHED = 1e-4  # KKT residual above which a search counts as unfinished
 FREE, LIMITED = 3, 15  # iterations per sample without limits, with limits
 CLOSED = 1e-2  # largest residual of an unfinished estimate, over 1 + |x|, in units of typical sizes
@@ -253,8 +256,8 @@ class MovingHorizon:
 
     def _sized(self, x: np.ndarray, P: np.ndarray) -> tuple[Sizes, ConstraintRows]:
         """Return typical sizes of states and noise, and the limits scaled by them.
-        They follow from the first state, and from the deviations that the first covariance and the process
-        noise of a window lead to. With them, estimates do not depend on the units of the map.
+        They follow from the first state, the first covariance, and the process noise of one window. With
+        them, estimates do not depend on the units of the map.
         """
         key = x.tobytes() + P.tobytes()
         known = self._known_sizes.get(key)
@@ -387,9 +390,9 @@ class MovingHorizon:
 def slim_root(covariance: np.ndarray) -> np.ndarray:
     """Return a square root G (n, r) of a covariance of rank r: G G' is the covariance."""
     G = root(covariance)
-    deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0))[:, None]
+    deviations = np.linalg.norm(G, axis=1, keepdims=True)
     size = np.abs(G / np.where(deviations > 0, deviations, 1.0)).max(axis=0, initial=0.0)
-    return G[:, size > 1e-12]
+    return G[:, size > THIN]
 
 
 def _failure(search: Interior) -> str:

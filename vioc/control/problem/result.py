@@ -345,7 +345,9 @@ class Result(AsTrajectory):
 
     @property
     def gains(self) -> np.ndarray:
-        return self._follower(None).K if self.own_gains is None else self.own_gains
+        if self.own_gains is not None:
+            return self.own_gains
+        return self._follower(None, Sizes.along(self._motion(None))).K
 
     @property
     def open_loop_gap(self) -> float:
@@ -396,9 +398,8 @@ class Result(AsTrajectory):
         assert isinstance(regulator, Regulator)
         return regulator
 
-    def _follower(self, phase: int | None) -> Regulator:
+    def _follower(self, phase: int | None, sizes: Sizes) -> Regulator:
         """Return a regulator about the motion with weights of 1 in typical sizes."""
-        sizes = Sizes.along(self._motion(phase))
         return self.stabilize(np.diag(sizes.states**-2), np.diag(sizes.inputs**-2), phase=phase)
 
     def rollout(self, phase: int | None = None) -> Rollout:
@@ -418,10 +419,11 @@ class Result(AsTrajectory):
         """
         run = self._motion(phase)
         again = run.map.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths, warn=False)
-        feedback = Sizes.along(run).apart(run.x, again.x) > OPEN_LOOP
+        sizes = Sizes.along(run)
+        feedback = sizes.apart(run.x, again.x) > OPEN_LOOP
         if feedback:
             try:
-                regulator = self._follower(phase)
+                regulator = self._follower(phase, sizes)
             except OptimizationError:
                 feedback = False
             else:

@@ -1,6 +1,6 @@
 """Map that switches between several maps with the same state, at given steps.
 
-docs/maths/phases.md, with the derivatives of motions through contact events, (saltation).
+Maths: docs/maths/phases.md, whose equation (saltation) is the derivative through a contact event.
 """
 
 from __future__ import annotations

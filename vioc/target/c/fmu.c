@@ -105,14 +105,14 @@ static int set(instance *s, const unsigned *references, size_t n, const double *
     return GOOD;
 }
 
-/* Functions that FMI 2.0 and 3.0 name differently; FLAG is their type of truth values. */
+/* Functions that FMI 2.0 and 3.0 name differently; FLAG is the C type of a Boolean in that version. */
 #define ACCEPT(name) EXPORT int name(void *c) { (void)c; return GOOD; }
 #define RESET(name) EXPORT int name(void *c) { reset(c); return GOOD; }
 #define LOGGING(name, FLAG) \
     EXPORT int name(void *c, FLAG on, size_t n, const char *const *categories) \
     { (void)c, (void)on, (void)n, (void)categories; return GOOD; }
 
-/* Functions that the FMU does not support, by the types of their arguments behind the instance. */
+/* Functions that the FMU does not support, by the types of their arguments after the instance. */
 #define REFUSE0(name) EXPORT int name(void *c) { (void)c; return REFUSED; }
 #define REFUSE1(name, A) EXPORT int name(void *c, A a) { (void)c, (void)a; return REFUSED; }
 #define REFUSE2(name, A, B) EXPORT int name(void *c, A a, B b) { (void)c, (void)a, (void)b; return REFUSED; }

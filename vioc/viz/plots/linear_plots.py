@@ -1,4 +1,7 @@
-"""Plots of frequency responses up to Nyquist, of poles and of feedback gains."""
+"""Plots of frequency responses, of poles and of feedback gains.
+
+Frequency responses reach up to the Nyquist frequency.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import casadi as ca
 import numpy as np
@@ -27,12 +27,6 @@ from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, MapDerivatives, SecondOrder, Steps
-
-if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
-
-
-from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI

@@ -23,19 +23,12 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.contact.cones import Cone, Variables
 from vioc.dynamics.contact.interior import ContactStep, End, EndProblem, InteriorPoint, Step
 from vioc.dynamics.contact.look import Look
+from vioc.dynamics.contact.tape import Tape, in_units
 from vioc.dynamics.integrators.contact.branch import suspect
 from vioc.dynamics.integrators.contact.touching import NOWHERE
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.chord import ChordParts
-    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
-
-
-from typing import TYPE_CHECKING
-
-from vioc.dynamics.contact.tape import Tape, in_units
-
-if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI
 
 

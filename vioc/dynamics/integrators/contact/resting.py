@@ -6,7 +6,7 @@ Contacts that keep each other closed, such as both sides of a slot, are detected
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import casadi as ca
@@ -15,9 +15,11 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.consistency import directions_within
-from vioc.dynamics.contact.compiled_contact import TapeProgram
+from vioc.dynamics.consistency import RANK_TOLERANCE, directions_within
+from vioc.dynamics.contact.compiled_contact import TapeCore, TapeProgram
 from vioc.dynamics.contact.interior import InteriorProgram
+from vioc.dynamics.contact.look import LOOKS, Look
+from vioc.dynamics.contact.rollouts import StepByStep
 from vioc.dynamics.integrators.contact.branch import check_branch
 from vioc.dynamics.integrators.contact.contact_derivatives import ContactDerivatives, equations
 from vioc.dynamics.integrators.contact.impacts import mechanics
@@ -28,20 +30,6 @@ from vioc.maps.times import StepTimes
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.contact_vi import ContactVI
-
-
-from functools import partial
-from typing import TYPE_CHECKING
-
-from vioc.dynamics.contact.compiled_contact import TapeCore
-from vioc.dynamics.contact.look import LOOKS, Look
-from vioc.dynamics.contact.rollouts import StepByStep
-
-if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.contact_vi import ContactVI
-
-
-from vioc.dynamics.consistency import RANK_TOLERANCE
 
 CLOSED = 1e-7  # m or rad, largest gap of a closed contact
 LARGEST = 1e6  # largest velocity that counts as opening a contact at speed 1
