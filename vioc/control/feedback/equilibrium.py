@@ -241,8 +241,8 @@ def _relative(equations: Equations, x: np.ndarray, sizes: Sizes) -> np.ndarray:
 
 
 def _rounded(f: OneStepMap, x: np.ndarray, u: np.ndarray, drift: np.ndarray, sizes: Sizes) -> bool:
-    """Return whether changes of the state by a step are rounding errors, as with stiff springs.
-    A step multiplies rounding errors of the state by A.
+    """Return whether changes of the state by a step are rounding errors.
+    With stiff springs they are large: a step multiplies rounding errors of the state by A.
     """
     size = sizes.states * (1 + np.abs(x / sizes.of_states).max())
     return bool((drift <= ROUNDING * (np.abs(f.linearize(x, u).A) @ size)).all())
