@@ -1,4 +1,4 @@
-"""Random states so fast that Newton's method can jump: each step is the root on its branch, or there is none.
+"""Random states so fast that Newton's method can jump: is each step the root on its branch?
 
 A step's equations have several roots where links whip around by radians within it. States of an arm, of
 pendulums, of a closed chain, of a body on a spherical joint and of a free body are drawn at random. The step
@@ -41,7 +41,7 @@ SAME = 1e-8  # rad, relative to 1 + |q|: ends that differ by less are one root
 
 STUDY = Study(
     __file__,
-    "steps of fast random states: no wrong root, and no step refused that exists",
+    "steps of fast random states beside their branches: wrong roots, and steps refused that exist",
     states=Claim("random states"),
     exist=Claim("share whose step exists"),
     wrong=Claim("steps that are another root than their branch leads to", at_most(0)),

@@ -139,8 +139,8 @@ class ChordSolver:
     def _robust(self) -> ca.Function | None:
         """Solver with the exact Newton matrix, or None.
         It is used for steps that the method `kernel`, with an approximate matrix, rejects. Both solvers
-        accept a root only if a test proves that it is on the branch of roots that starts at the present
-        state. The value is None if `kernel` already has the exact matrix.
+        accept a root only if it passes the certificate that it is on the branch of roots that starts at the
+        present state. The value is None if `kernel` already has the exact matrix.
         """
         return None if self._inverse is None else self._checked(solved_step(self.rule))
 
@@ -180,8 +180,8 @@ class ChordSolver:
 
 def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
     """Return a CasADi function that solves one step and tests the root.
-    The test proves that the root is on the branch of roots that starts at the present state and varies
-    continuously as the step length grows from 0.
+    The test is whether the root is on the branch of roots that starts at the present state and varies
+    continuously as the step length grows from 0. Its bounds are estimated (docs/maths/midpoint.md).
 
     The function is (x, u, t, dt, parameters) -> (x_next, multipliers, error). `error` is the last correction
     of q relative to its natural unit + |q_k|. If the root is not certified, the error is infinite, not a
