@@ -17,9 +17,11 @@ from vioc.dynamics.integrators.mechanical import MechanicalMap
 
 # Of the step's length: where the branch is entered, from the velocities of the state. Shorter shares where
 # the motion turns fast, longer ones where rounding in a tiny displacement hides the rates
-FIRST = 1e-3, 1e-4, 1e-5, 1e-2, 1e-1
+FIRST = 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-2, 1e-1
 STRIDE, LEAST = 0.02, 1e-9  # of arclength at first, and at least, with the length of the step for 1
 BEND = 0.02  # rad, between tangents at the ends of a stride
+# Largest change of the share's part of a tangent, relative to it, and where it is so small that it may vanish
+SLOWER, LEVEL = 0.5, 1e-5
 CONTRACTION, ROUNDING = 0.1, 1e-9  # of corrections; below the latter the next one is rounding
 MOST = 20_000  # strides
 
@@ -107,23 +109,36 @@ class Branch:
             t = np.linalg.solve(np.vstack([slope, along * metric**2]), unit)
             return t / np.linalg.norm(metric * t)
 
+        def oriented(y: np.ndarray, t: np.ndarray) -> float:
+            """The sign of the determinant times that of the share's change: one along a branch."""
+            return float(np.linalg.slogdet(at(y)[1][:, :-1])[0] * np.sign(t[-1]))
+
         share = np.zeros(nd + nm + 1)
         share[-1] = 1.0
-        entries = (corrected(np.concatenate([v, np.zeros(nm), [first]]), share) for first in FIRST)
-        y = next((entry for entry in entries if entry is not None), None)
-        if y is None:
+        for first in FIRST:
+            y = corrected(np.concatenate([v, np.zeros(nm), [first]]), share)
+            if y is not None:
+                t = tangent(y, share)
+                chord = (y[:nd] - v) / first - t[:nd] / t[-1]
+                # from length 0 the branch is straight, or a shorter share is needed
+                if np.linalg.norm(metric[:nd] * chord) * t[-1] <= BEND:
+                    break
+        else:
             raise RuntimeError("no root for the shortest step")
-        t, stride = tangent(y, share), STRIDE
+        stride = STRIDE
+        sign = oriented(y, t)
         for _ in range(MOST):
             beyond = y[-1] + stride * t[-1] >= 1.0
             row = share if beyond else t * metric**2
             guess = y + (1.0 - y[-1]) / t[-1] * t if beyond else y + stride * t
             trial = corrected(guess, row)
-            bend = np.inf
+            bend, smooth = np.inf, False
             if trial is not None:
                 after = tangent(trial, t)
                 bend = np.arccos(np.clip(np.dot(metric * after, metric * t), -1.0, 1.0))
-            if not bend <= BEND:
+                slower = abs(after[-1] - t[-1]) <= max(SLOWER * t[-1], LEVEL)
+                smooth = slower and oriented(trial, after) == sign
+            if not (bend <= BEND and smooth):
                 stride /= 2
                 if stride < LEAST:
                     raise RuntimeError(f"the branch could not be followed beyond {y[-1]:.4g} of the step")

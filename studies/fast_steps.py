@@ -35,7 +35,7 @@ MANY = {
 }
 CHUNK, QUICK = 5_000, 40  # states of a task; states of a case in the quick form
 # states of a case whose errors are compared with the branch, too: in the full and in the quick form
-ERRORS = 2_000, 7
+ERRORS = 300, 7
 RATES = 10  # states of a loop with one configuration, whose closing takes long
 SAME = 1e-8  # rad, relative to 1 + |q|: ends that differ by less are one root
 

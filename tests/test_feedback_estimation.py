@@ -182,6 +182,16 @@ def test_a_horizon_takes_angles_modulo_a_turn():
             assert not b.failures and abs(b.x[0] - x[0]) < 0.05
 
 
+def test_exact_sensors_of_one_quantity_give_the_limit_of_accurate_ones():
+    """Their common covariance is singular; a zero of the plant on the unit circle is named instead."""
+    f = vioc.MidpointVI(vioc.System(vioc.tx("x", name="m", mass=1.0), vioc.JointForce("x", "u")), 0.01)
+    rest = equilibrium(f)
+    exact, near = (kalman(f, rest, Measurement(f, {"x": r, "m:x": r}), W=1e-6) for r in (0.0, 1e-18))
+    np.testing.assert_allclose(np.sort(exact.poles), np.sort(near.poles), atol=1e-9)
+    with pytest.raises(vioc.errors.OptimizationError, match="zeros of the system on the unit circle"):
+        kalman(f, rest, Measurement(f, {"x": 0.0}), W=0.0, W_u=1e-4)
+
+
 def test_bounds_of_a_horizon_by_another_solver():
     """All states at once as bounded least squares (scipy), before the window is full."""
     f, N, low = double_integrator(), 6, -0.1

@@ -314,7 +314,7 @@ def test_spherical_pendulum_is_singular_where_the_determinant_says():
 
     def determinant(q0, q1):
         q0, q1 = np.array(q0), np.array(q1)
-        return float(ca.det(matrix((q0 + q1) / 2, (q1 - q0) / 0.01, [], 0, [], 0.01)))
+        return float(ca.det(matrix((q0 + q1) / 2, (q1 - q0) / 0.01, [], 0, [], 0.01)[0]))
 
     h, g, r = 0.01, G, 1.0
     for phi, a, b in ((0.0, 0.3, 0.4), (0.02, 0.3, 0.4), (0.02, 1.5, 1.7)):

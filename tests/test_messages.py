@@ -375,7 +375,7 @@ def test_what_the_solver_of_a_regulator_says_is_not_handed_on():
     f = vioc.MidpointVI(vioc.System(arm, vioc.JointForce("q2", "torque")), 0.02)
     rest = vioc.control.equilibrium(f)
     with pytest.raises(
-        vioc.errors.OptimizationError, match="no finite solution.*of p.q1.*disregard="
+        vioc.errors.OptimizationError, match="no stabilizing solution.*of p.q1.*disregard="
     ) as caught:
         vioc.control.dlqr(f, rest, {"q1": 1.0, "q2": 1.0}, 1.0)
     assert "Failed" not in str(caught.value)

@@ -588,6 +588,26 @@ def test_a_guess_of_another_step_is_a_guess_of_every_method(dt):
     assert optimize(line.map, cost.on(line.map) if hasattr(cost, "on") else cost, line).converged
 
 
+@pytest.mark.parametrize("method", ["auto", "projection", "shooting", "dmoc"])
+@pytest.mark.parametrize("as_guess", [lambda run: run, lambda run: (run.x, run.u), lambda run: run.u])
+def test_steps_that_are_not_those_of_the_guess_are_refused(method, as_guess):
+    f = cart(0.02)
+    run = f.rollout(f.initial_state(), steps=20)
+    with pytest.raises(ValueError, match="20"):
+        optimize(f, quadratic(f, R=1.0), as_guess(run), x0=run.x[0], steps=10, method=method)
+
+
+@pytest.mark.parametrize("limits", [None, (None, 1.0)])
+def test_a_free_mass_stays_positive_without_a_limit(limits):
+    """A pole that is lighter is raised at a lower cost, so the best mass is 0."""
+    pole = vioc.ry("th")[vioc.tz(0.5, mass=vioc.P("bob", 0.3))]
+    system = vioc.System(vioc.tx("x", mass=1.0)[pole], vioc.Gravity(0, 0, -9.81), vioc.JointForce("x", "u"))
+    f = vioc.MidpointVI(system, 0.02)
+    how = dict(x0=f.state(th=0.2), steps=20, method="dmoc", parameters={"bob": limits})
+    best = optimize(f, quadratic(f, R=1e-3, Qf={"th": 50.0}), **how)
+    assert 0 <= best.map.parameters["bob"] < 1e-3
+
+
 @pytest.mark.parametrize("method", ["shooting", "dmoc"])
 def test_a_map_without_inputs_has_a_motion_or_none(method):
     f = vioc.MidpointVI(vioc.System(vioc.tx("x", mass=1.0)), 0.02)

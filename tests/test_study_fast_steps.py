@@ -31,9 +31,11 @@ def test_a_wrist_that_whips_by_half_a_turn_within_a_step():
 
 @pytest.mark.parametrize("n", range(len(FAST)))
 def test_states_at_which_a_weaker_certificate_takes_another_root(n, maps):
-    """Each of these steps is a wrong root with a contraction of 0.9, or without the test of pivots.
+    """Each of these steps is a wrong root, or refused though it exists, with a weaker test.
 
-    What is expected was found by the study's continuation in arclength; null is a step that does not exist.
+    The tests are a smaller contraction, the signs of pivots, and, for the last 13, equal pivots of the mass
+    matrix where axes nearly coincide, and arclength. What is expected was found by the study's continuation
+    in arclength; null is a step that does not exist.
     """
     f, x, end = maps[FAST[n]["mechanism"]], FAST[n]["x"], FAST[n]["end"]
     if end is None:

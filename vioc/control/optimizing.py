@@ -81,14 +81,14 @@ def optimize(
     f : OneStepMap
     cost : Cost
     guess : Trajectory, result, (X, U), U or None
-        A trajectory (with other steps it is stretched and interpolated to those of the problem); a curve of
-        states (N+1, nx) and inputs (N, nu) that need not be a trajectory (U may be None); inputs (N, nu)
-        alone, which are rolled out from `x0`; or None. Without a guess, shooting and DMOC repeat the first
-        state over `steps` steps; projection rolls it out without inputs.
+        A trajectory (with other step lengths it is stretched and interpolated to those of the problem); a
+        curve of states (N+1, nx) and inputs (N, nu) that need not be a trajectory (U may be None); inputs
+        (N, nu) alone, which are rolled out from `x0`; or None. Without a guess, shooting and DMOC repeat
+        the first state over `steps` steps; projection rolls it out without inputs.
     x0 : (nx,), optional
         Start; default that of the guess. With `initial` by name, the first state of the guess.
     steps : int, optional
-        N, if the guess does not determine it.
+        N, if the guess does not determine it; another N than that of the guess raises ValueError.
     bounds : dict, optional
         Limits by name of any quantity, including states, inputs (``u.force``, or ``force`` if the name is
         unique) and multipliers (``lambda.string``): a pair (lower, upper) of numbers, arrays over time or
@@ -207,6 +207,8 @@ def optimize(
         return finished(found, None, None, raise_on_failure)
     if method == "projection":
         given.setdefault("direction", "newton")
+    if steps is not None and (n := _steps(trajectory_of(guess))) not in (None, steps):
+        raise ValueError(f"steps: the guess has {n}, the problem {steps}; state it with steps={n}")
     start: dict[str, Any] = dict(x0=x0, steps=steps, stated=problem, **given, **how)
     again = method == "auto" and given.keys() <= {"dt"}
 

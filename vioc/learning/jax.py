@@ -123,9 +123,9 @@ def rollouts(f: MidpointVI | DiscreteLagrangianVI) -> Callable[..., Any]:
     def advanced(x: Any, given: tuple[Any, Any], theta: Any) -> tuple[Any, Any]:
         t, u = given
         arguments = u, jnp.full((1, 1), t), h, theta
-        guess, away = predict(x, *arguments)
+        guess, away, pivots = predict(x, *arguments)
         context = x, guess, *arguments
-        y, w, suspect = factorize(*context, x[: len(guess)])
+        y, w, suspect = factorize(*context, x[: len(guess)], pivots)
         z = jnp.concatenate([y, jnp.zeros_like(y[:1])])  # the last entry is the memory of corrections
         none = jnp.zeros_like(z), x, jnp.full_like(suspect, jnp.inf)
 

@@ -58,8 +58,8 @@ ADVICE = {
         "tolerance, or start from another guess"
     ),
     Status.INFEASIBLE: (
-        "searches from this guess end where constraints are not kept; relax those listed, give more time, "
-        "such as a free one, duration=(low, high), or another guess"
+        "searches from this guess end where constraints are not kept; relax those listed, give another "
+        "guess, or more time: a free duration=(low, high), or a larger upper limit of a free one"
     ),
     Status.OVERDETERMINED: "more equations than unknowns: leave free an end or an input",
     Status.DIVERGING: "the cost is perhaps not bounded below; bound the unknowns",

@@ -134,6 +134,8 @@ class LinearMPC(Law):
         self.soft = self._weights(soft)
         self.rate = input_rates(f, rate)
         self._rated = bool(np.isfinite(self.rate).any())
+        if before is not None and not self._rated:
+            raise ValueError("before: this input limits the first sample by a `rate`; give one")
         if before is not None:
             before = input_of(f, in_order(before, f.input_names, "before", prefix=INPUTS))
         self.before: np.ndarray | None = before

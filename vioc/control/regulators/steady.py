@@ -22,6 +22,7 @@ from vioc.maps.protocol import OneStepMap
 
 GRIP = "grip."  # prefix of quantities for the remaining friction
 SETTLES = 1 - 1e-7  # poles closer to the unit circle count as not settling
+NEARLY = 1e-14  # increase of a singular weight R, of the cost of one step of the inputs
 SEEN = 1e-6  # smallest motion of a named quantity with a mode, relative to the sizes of both
 SHARED = 1e-10  # relative singular value below which disregarded and other modes share an eigenvalue
 NOTHING = 1e-12  # eigenvalues of a weight with unit diagonal that count as rounding
@@ -37,6 +38,7 @@ class Words(NamedTuple):
     ignored: str
     weigh: str
     hardly: str
+    exact: str
 
 
 REGULATOR = Words(
@@ -46,6 +48,7 @@ REGULATOR = Words(
     "Q does not penalize",
     "penalize in Q what moves with them",
     "the inputs hardly move, or Q hardly penalizes,",
+    "inputs without a weight move poles to zeros of the system on the unit circle; give them a weight R > 0",
 )
 FILTER = Words(
     "no steady filter",
@@ -54,6 +57,7 @@ FILTER = Words(
     "no process noise excites",
     "give process noise W to what they are made of",
     "the measurements hardly see, or process noise hardly excites,",
+    "exact measurements move poles to zeros of the system on the unit circle; give them a variance R > 0",
 )
 
 
@@ -119,7 +123,10 @@ def stabilized(
             return K, P, poles
         error = f"a pole is {f'1 - {1 - largest:.1e}' if largest < 1 else f'{largest:.6g}'}"
     except (np.linalg.LinAlgError, ValueError):  # ValueError from SciPy if LAPACK cannot reorder
-        error = "the Riccati equation has no finite solution"
+        error = "no stabilizing solution of the Riccati equation is found"
+    free = np.linalg.matrix_rank(R) < len(R)  # as of two exact measurements of one quantity
+    if free and (near := _nearly_free(A, B, Q, R, S, counted)) is not None:
+        return near
     if stuck := stuck_modes(A, B, names, T):
         advice = f"{words.cannot} the eigenvalues {stuck}; {words.act}"
         advice += ", or let that go by disregard=[...], its names" * (not named)
@@ -129,6 +136,8 @@ def stabilized(
         advice = f"{words.ignored} the eigenvalues {ignored} (on the unit circle); {words.weigh}"
     else:
         grips = grip_names()
+        if free and not grips:
+            raise OptimizationError(f"{words.none} ({error}): {words.exact}") from None
         if largest < 1 and not grips and (sides(loop, poles) < 0).all():
             return K, P, poles
         values, vectors = np.linalg.eig(loop)
@@ -142,6 +151,21 @@ def stabilized(
                 "model without that friction"
             )
     raise OptimizationError(f"{words.none} ({error}): {advice}") from None
+
+
+def _nearly_free(
+    A: np.ndarray, B: np.ndarray, Q: np.ndarray, R: np.ndarray, S: np.ndarray, counted: slice
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return gain, cost-to-go and poles with a singular weight R, as the limit of regular weights.
+    R is increased by a small share of what the inputs cost in one step by Q. The result is None if poles then
+    are not inside the unit circle, or only by what this share moves them.
+    """
+    try:
+        K, P = steady_riccati(A, B, Q, R + NEARLY * np.diag(np.diag(B.T @ Q @ B)), S)
+    except (np.linalg.LinAlgError, ValueError):
+        return None
+    poles = np.linalg.eigvals((A - B @ K)[counted, counted])
+    return (K, P, poles) if np.abs(poles).max(initial=0.0) < 1 - 100 * np.sqrt(NEARLY) else None
 
 
 def _root(

@@ -73,7 +73,7 @@ class Unknowns:
         named = by_name(parameters, tuple(f.parameters), "parameters", prefix=PARAMETER)
         each = ((name, limits(pair, 1, f"parameter {name}", number="equal")) for name, pair in named.items())
         self.parameters = dict(each)
-        self._check_ranges()
+        self._keep_bodies()
         span = None if duration is None else duration_limits(duration)
         self.span = None if span is None or span[0] == span[1] else span
         whole = f.lengths(dt, steps)
@@ -92,10 +92,14 @@ class Unknowns:
         self.rigid = self.map.ndx - f.ndx
         self._read_start(initial)
 
-    def _check_ranges(self) -> None:
-        """Raise `ValueError` for negative lower limits of free masses and inertias."""
+    def _keep_bodies(self) -> None:
+        """Limit free masses and moments of inertia to 0 or more.
+        Raise `ValueError` for negative lower limits.
+        """
         bodies = () if self.f.system is None else self.f.system.non_negative
-        for name, (low, _) in self.parameters.items():
+        for name, (low, high) in self.parameters.items():
+            if name in bodies:
+                self.parameters[name] = np.maximum(low, 0.0), high
             if name in bodies and -np.inf < low[0] < 0:
                 raise ValueError(
                     f"parameters: lower limit {low[0]:g} of {name!r}: expected 0 or more, as no body has a "

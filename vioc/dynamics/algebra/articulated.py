@@ -188,6 +188,13 @@ class ArticulatedInverse:
                 whole[link.index] = vec.plus(whole[link.index], link.rotor)
         return ArticulatedInverse(joints, places, [*map(_inertia, links)], whole, scale, couplings=couplings)
 
+    @property
+    def pivots(self) -> ca.SX:
+        """Pivots (n,) with which the unknowns are eliminated, in the order of the unknowns."""
+        factors, _, _ = self.factors
+        inverses = {joint.row: inverse for joint, (inverse, *_) in zip(self.joints, factors, strict=True)}
+        return vec.column(1.0 / inverses[row] for row in range(self.n))
+
     def solve(self, b: Sequence[Any]) -> list[Any]:
         """Solve K x = s b for x, given b, with the matrix K and the scalar s of this solver."""
         factors, scale, ties = self.factors

@@ -1,15 +1,17 @@
 /* A step of `chord.solved_step` for LANES samples side by side; each iterates until its own correction is small.
    Before this stand the sizes and the functions of chord.py:
-   predict (x, u, t, dt, parameters) -> q, far; factorize (x, q, u, t, dt, parameters, q_k) -> y, factors, suspect;
+   predict (x, u, t, dt, parameters) -> q, far, pivots;
+   factorize (x, q, u, t, dt, parameters, q_k, pivots) -> y, factors, suspect;
    iterate (z, x, q, u, t, dt, parameters, factors) -> g, x_next, multipliers, error; check (x, q, parameters).
    z is y and a number that remembers how corrections contract. What lanes gain is said in many.c. */
 
 static void step(const lanes *x, const lanes *const *of, lanes *next, lanes *multipliers, lanes *error,
                  lanes *work) {
-  lanes *start = work, *z = start + ND, *g = z + ND + 1, *w = g + ND + 1, suspect, away, off;
-  const lanes *from[] = {x, of[0], of[1], of[2], of[3]}, *context[] = {x, start, of[0], of[1], of[2], of[3], x};
+  lanes *start = work, *z = start + ND, *g = z + ND + 1, *pivots = g + ND + 1, *w = pivots + ND;
+  lanes suspect, away, off;
+  const lanes *from[] = {x, of[0], of[1], of[2], of[3]}, *context[] = {x, start, of[0], of[1], of[2], of[3], x, pivots};
   const lanes *args[] = {z, x, start, of[0], of[1], of[2], of[3], w}, *checked[] = {x, next, of[3]};
-  lanes *guessed[] = {start, &away}, *factored[] = {z, w, &suspect}, *found[] = {g, next, multipliers, error};
+  lanes *guessed[] = {start, &away, pivots}, *factored[] = {z, w, &suspect}, *found[] = {g, next, multipliers, error};
   lanes *left[] = {&off};
   marks going = ~(marks){0};
   predict(from, guessed);

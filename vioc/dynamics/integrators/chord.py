@@ -27,8 +27,8 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.continuation import PATIENCE, Context, Root, left_by, with_continuation
-from vioc.dynamics.integrators.newton import SHORTEST
+from vioc.dynamics.integrators.continuation import PATIENCE, Context, Mean, Root, with_continuation
+from vioc.dynamics.integrators.newton import CHANGE, SHORTEST
 from vioc.dynamics.integrators.predictor import far, motion, predicted
 from vioc.dynamics.integrators.step_equations import StepEquations
 from vioc.dynamics.integrators.variational import StepParts, VariationalRule, rescued
@@ -46,6 +46,9 @@ PIVOT = 1e-9  # of -dt D2 D1 L_d, relative to a typical diagonal of M: a smaller
 # the theorem of Newton and Kantorovich, with the mass matrix as a contraction. `newton.CONTRACTION` is half
 # of this one, for the reason given there.
 CONTRACTION, CONTRACTION_OF_MASS = 0.25, 0.5
+ALIGNED = (
+    0.3  # squared sine of the angle between axes of joints, measured by inertias, above which they are apart
+)
 # Limits below which a step goes to `ChordSolver.rescued`, which decides whether constraints are dependent:
 # pivots of Dh M^-1 Dh' over the gradients' lengths, and one gradient's length over that at the step's other
 # end
@@ -55,7 +58,7 @@ DEPENDENT, VANISHING = 1e-8, 1e-6
 TINY = 2.0**-300
 
 
-Inverse = Callable[..., ArticulatedInverse]
+Inverse = Callable[..., tuple[ArticulatedInverse, ca.SX]]
 
 
 @dataclass(frozen=True)
@@ -78,13 +81,14 @@ class StepFunctions(NamedTuple):
 
     Attributes
     ----------
-    predict : (x, u, t, dt, parameters) -> guess, far
-        First guess (nd,) of the next dynamic configuration, and a number: `far` is infinite if the guess is
-        far from x, else 0.
-    factorize : (x, guess, u, t, dt, parameters, last root) -> y, factors, suspect
+    predict : (x, u, t, dt, parameters) -> guess, far, pivots
+        First guess (nd,) of the next dynamic configuration, a number: `far` is infinite if the guess is far
+        from x, else 0, and the pivots (nd,) of the mass matrix at x.
+    factorize : (x, guess, u, t, dt, parameters, last root, pivots) -> y, factors, suspect
         First value of the unknown y, a scaled configuration, and factors of the Newton matrix at the guess.
-        `suspect` is infinite if this matrix does not certify the path from the last root, a configuration
-        (nd,), to the guess; else it is 0.
+        `suspect` is infinite if the matrices at the guess do not certify the path from the last root, a
+        configuration (nd,), to the guess; else it is 0. The argument `pivots` (nd,) are those of the mass
+        matrix of the last root, or at x.
     iterate : (z, x, guess, u, t, dt, parameters, factors) -> g, x_next, multipliers, error
         One iteration z = z - g with z = (y, memory) and memory 0 at first. It is repeated until every entry
         of g is at most `converged`. The error is infinite if the norm of a correction exceeded `contraction`
@@ -109,6 +113,13 @@ class ChordRule(VariationalRule):
     @abstractmethod
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts: ...
 
+    @abstractmethod
+    def slope_and_masses(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
+        """Return the Newton matrix (nd, nd) of a step, and the mass matrix (nd, nd) within the step."""
+
+    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
+        return self.slope_and_masses(q0, q1, u, t, dt, theta)[0]
+
 
 class ChordSolver:
     """Solver for the steps of a variational integrator, by simplified Newton iteration.
@@ -118,8 +129,8 @@ class ChordSolver:
     ----------
     rule : ChordRule
     inverse : callable, optional
-        (q_k, q_k+1, forces' inputs, t, dt, parameters) -> solver with a matrix that approximates D2 D1 L_d.
-        The robust kernel uses the exact D2 D1 L_d instead.
+        (q_k, q_k+1, forces' inputs, t, dt, parameters) -> solver with a matrix that approximates D2 D1 L_d,
+        and the pivots (nd,) of the mass matrix. The robust kernel uses the exact D2 D1 L_d instead.
     check : (q_k+1, parameters) -> term added to the error, optional
     """
 
@@ -166,16 +177,11 @@ class ChordSolver:
     def rescued(
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve a step by continuation in its length; return next state and multipliers.
-        The CasADi function `kernel`, which has failed before, contains a faster continuation. Without
-        constraints, this method starts at the last root that the faster continuation has found, if any.
-        Otherwise, and always with constraints, it starts at length 0. Further arguments `more` are passed to
-        `StepEquations`.
+        """Solve a step by continuation of its branch of roots; return next state and multipliers.
+        The CasADi function `kernel`, which has failed before, contains a faster continuation. Further
+        arguments `more` are passed to `StepEquations`.
         """
-        # With constraints the branch may pass a singular position. `newton.follow` accepts that only along a
-        # line through two roots, so it begins at length 0.
-        first_root = None if f.nm else left_by(f, x, u, t, dt)
-        return rescued(f, StepEquations(f, self.rule, x, u, t, dt, **more), k, first_root)
+        return rescued(f, StepEquations(f, self.rule, x, u, t, dt, **more), k)
 
 
 def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
@@ -192,10 +198,10 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
     f = rule.f
     factorize, iterate, _ = _chord(rule, inverse)
     iteration, predict, nd, nf = root(f.nd + 1, iterate, f.nd), predicted(f, stiff=True), f.nd, f.nu - f.nk
-    args = Context(*(ca.MX.sym("a", s.numel()) for s in predict.sx_in()))
+    args, pivots_at = Context(*(ca.MX.sym("a", s.numel()) for s in predict.sx_in())), mass_pivots(f)
 
-    def nearby_root(guess: ca.MX, last: ca.MX, args: Context) -> tuple[ca.MX, ca.MX, ca.MX]:
-        start, numbers, suspect = factorize(args.x, guess, *args[1:], last)
+    def nearby_root(guess: ca.MX, last: ca.MX, pivots: ca.MX, args: Context) -> tuple[ca.MX, ca.MX, ca.MX]:
+        start, numbers, suspect = factorize(args.x, guess, *args[1:], last, pivots)
         outputs = iteration(ca.vertcat(start, memory_at_first(suspect)), args.x, guess, *args[1:], numbers)
         return outputs[1], outputs[2], outputs[3] + suspect
 
@@ -206,18 +212,30 @@ def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:
         velocities = motion(f)(*args)[0]
         return velocities, (predict(*args)[0] - part(args.x, 0, nd)) / args.dt - velocities
 
-    def solve(args: Context, w: ca.MX, last: ca.MX, share: ca.MX) -> Root:
-        u, q_k = args.u, part(args.x, nd, f.nq)  # prescribed variables move by the same share of their way
-        u = ca.vertcat(part(u, 0, nf), (1 - share) * q_k + share * part(u, nf)) if f.nk else u
-        length = share * args.dt
-        q0 = part(args.x, 0, nd)
-        x_next, multipliers, error = nearby_root(q0 + length * w, q0 + last, args._replace(u=u, dt=length))
+    def prescribed(args: Context, share: ca.MX) -> ca.MX:
+        q_k = part(args.x, nd, f.nq)
+        return (1 - share) * q_k + share * part(args.u, nf)
+
+    def solve(args: Context, w: ca.MX, last: Mean, share: ca.MX) -> Root:
+        u = ca.vertcat(part(args.u, 0, nf), prescribed(args, share)) if f.nk else args.u
+        length, q0 = share * args.dt, part(args.x, 0, nd)
+        before = last.share * args.dt * last.w
+        # Masses in the middle of the last root, and halfway to the middle of the guess, where a singular mass
+        # matrix is seen that lies between two configurations with equal pivots.
+        halfway = (before + length * w) / 2, (last.share + share) / 2
+        (first, _), (pivots, diagonal) = (
+            pivots_at(ca.vertcat(q0 + way / 2, prescribed(args, part_of_way / 2)), args.theta)
+            for way, part_of_way in ((before, last.share), halfway)
+        )
+        args = args._replace(u=u, dt=length)
+        x_next, multipliers, error = nearby_root(q0 + length * w, q0 + before, pivots, args)
+        error += near_singular_masses(pivots, first, diagonal, f.poles)
         way = displacement(x_next, args.x)
-        error += far(ca.fabs(way - last), f.turning)
+        error += far(ca.fabs(way - before), f.turning)
         return Root(way / length, x_next, multipliers, error)
 
-    guess, away = predict(*args)
-    x_next, multipliers, error = nearby_root(guess, part(args.x, 0, nd), args)
+    guess, away, pivots = predict(*args)
+    x_next, multipliers, error = nearby_root(guess, part(args.x, 0, nd), pivots, args)
     away += far(ca.fabs(displacement(x_next, args.x)), f.turning)
     whole = ca.Function("whole", list(args), [x_next, multipliers, error + away])
     shortest = PATIENCE if f.nm else SHORTEST
@@ -243,16 +261,22 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
 
     q_guess = ca.vertcat(guess, rho)
     ends = q0, q_guess, forces, t, dt, theta
-    D = SparseLU(scalars(rule.slope(*ends))) if inverse is None else inverse(*ends)
+    D: Any
+    if inverse is None:
+        slope, masses_within = rule.slope_and_masses(*ends)
+        D, pivots, diagonal = SparseLU(scalars(slope)), pivots_of(masses_within), ca.diag(masses_within)
+    else:
+        (D, pivots), diagonal = inverse(*ends), ca.SX(nd, 1)
     slopes = f.constraint(q0, theta)[1], rule.closing(q0, q_guess, theta)[1]
     J0, J1 = (scalars(J[:, :nd]) for J in slopes)
     factored = Saddle(D, J1, J0)
     factors = ca.vertcat(*factored.entries())
-    last = ca.SX.sym("last", nd)
-    suspect = signs(factored, J0, dt, f.lagrangian.mass_scale)
+    last, pivots_before = ca.SX.sym("last", nd), ca.SX.sym("pivots", nd)
+    suspect = near_singular_masses(pivots, pivots_before, diagonal, f.poles)
+    suspect += signs(factored, J0, dt, f.lagrangian.mass_scale)
     if isinstance(D, SparseLU):
         suspect += near_pole(D, guess - last, f)
-    factorize = ca.Function("factorize", [*context, last], [guess / size, factors, suspect])
+    factorize = ca.Function("factorize", [*context, last, pivots_before], [guess / size, factors, suspect])
 
     # g is minus the chord correction of y = q/size. `root` finds its zero by y <- y - g, that is with the
     # identity as the Jacobian of g.
@@ -291,6 +315,58 @@ def signs(factored: Saddle, J0: list[list[Any]], dt: Any, masses: np.ndarray) ->
         sound.append(-dt * factored.D.pivots > PIVOT * masses)
     holds = ca.vertcat(*sound) if sound else ca.SX.ones(1)
     return ca.if_else(ca.sum1(holds) == holds.numel(), 0.0, ca.inf)
+
+
+def masses(f: MechanicalMap) -> ca.Function:
+    """Return the CasADi function (q, parameters) -> mass matrix (nd, nd) of the dynamic variables."""
+    lag, nd = f.lagrangian, f.nd
+    return ca.Function("masses", [lag.graph.q_vector, lag.graph.parameters], [lag.M[:nd, :nd]])
+
+
+def mass_pivots(f: MechanicalMap) -> ca.Function:
+    """Return the CasADi function (q, parameters) -> pivots, diagonal, each (nd,), of the mass matrix.
+    Variables are eliminated from the last to the first.
+    """
+    q, theta = (ca.SX.sym(n, m) for n, m in (("q", f.nq), ("theta", len(f.parameters))))
+    M = masses(f)(q, theta)
+    return ca.Function("mass_pivots", [q, theta], [pivots_of(M), ca.diag(M)])
+
+
+def pivots_of(M: ca.SX) -> ca.SX:
+    """Return the pivots (n,) of a symmetric matrix (n, n), eliminated from the last variable to the first."""
+    n, pivots = M.shape[0], []
+    a = [[M[i, j] for j in range(i, n)] for i in range(n)]  # the upper triangle, as rows from the diagonal
+    for k in reversed(range(n)):
+        pivots.append(a[k][0])
+        for i in range(k):
+            if a[i][k - i].is_zero():
+                continue
+            share = a[i][k - i] / a[k][0]
+            for j in range(i, k):
+                a[i][j - i] -= share * a[j][k - j]
+    return vec.column(pivots[::-1])
+
+
+def near_singular_masses(pivots: Any, before: Any, diagonal: Any, poles: list[int]) -> Any:
+    """Return infinity if the mass matrix is nearly singular at some length of a step, else 0.
+    The arguments are the `pivots` (nd,) of the mass matrix and its `diagonal` in the middle of the guessed
+    step, and the pivots `before`, in the middle of the last root of a continuation or at the start of the
+    step. A diagonal of zeros stands for one that is not known. The first Euler angles of free rotations,
+    `poles`, are left to the function `near_pole`.
+
+    Where axes of joints align, the mass matrix may be singular: the ratio of a pivot to its diagonal entry is
+    the squared sine of the angle between the axes, measured by the inertias. If this ratio is small and
+    changes by more than a half, the branch of roots may fold within a small part of the step, although the
+    matrix at the end of the step is regular and corrections contract.
+    """
+    tested = [i for i in range(before.numel()) if i not in poles]
+    if not tested:
+        return 0.0
+    now, then = pivots[tested], before[tested]
+    steady = ca.logic_and(now <= (1 + CHANGE) * then, then <= (1 + CHANGE) * now)  # false for NaN
+    apart = ca.logic_and(now > 0, ca.fmin(now, then) > ALIGNED * diagonal[tested])
+    apart = ca.logic_and(apart, diagonal[tested] > 0)
+    return ca.if_else(ca.sum1(ca.logic_or(steady, apart)) == len(tested), 0.0, ca.inf)
 
 
 def near_pole(D: SparseLU, way: ca.SX, f: MechanicalMap) -> Any:
@@ -401,7 +477,7 @@ def lanes(f: MechanicalMap, functions: StepFunctions) -> str | None:
         {"predict": predict, "factorize": factorize, "iterate": iterate, "check": check},
         Path(__file__).with_name("chord.c").read_text("utf-8"),
         **dict(NX=f.nx, NU=f.nu, NP=len(f.parameters), NM=f.nm, ND=nd),
-        **dict(NWORK=3 * nd + 2 + factorize.numel_out(1), MOST=ITERATIONS, CONVERGED=converged),
+        **dict(NWORK=4 * nd + 2 + factorize.numel_out(1), MOST=ITERATIONS, CONVERGED=converged),
     )
 
 

@@ -11,13 +11,12 @@ tests, and solves the steps that are not solved here. Maths: docs/maths/midpoint
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import casadi as ca
-import numpy as np
 
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.newton import SHORTEST, TURN, BranchRoot
+from vioc.dynamics.integrators.newton import SHORTEST, TURN
 
 SHARES = 100  # largest number of shares that are tried for one step
 # Growth of the share, relative to the share reached, below which a kernel leaves a step with constraints to
@@ -35,6 +34,13 @@ class Context(NamedTuple):
     theta: ca.MX
 
 
+class Mean(NamedTuple):
+    """Mean velocity w (nd,) over a step that is shortened to the fraction `share` of its length."""
+
+    w: ca.MX
+    share: ca.MX
+
+
 class Root(NamedTuple):
     """Solution of the equations of a shortened step.
     The step is shortened to a fraction of its length. The field `w` is the mean velocity over the shortened
@@ -50,7 +56,7 @@ class Root(NamedTuple):
 def with_continuation(
     kernel: ca.Function,
     begin: Callable[[Context], tuple[ca.MX, ca.MX]],
-    solve: Callable[[Context, ca.MX, ca.MX, ca.MX], Root],
+    solve: Callable[[Context, ca.MX, Mean, ca.MX], Root],
     turning: list[bool],
     tolerance: float,
     shortest: float = SHORTEST,
@@ -61,8 +67,7 @@ def with_continuation(
     If this test fails, the function increases the step length from 0 to dt: `begin` computes the velocities
     at length 0, and `solve` computes the root at each fraction of the length.
 
-    If the branch cannot be followed to its end, the error is 2 minus the largest fraction that was reached.
-    The next state is then the mean velocity at this fraction, padded with NaN (`left_by` reads both).
+    If the branch cannot be followed to its end, the error is infinite.
 
     Parameters
     ----------
@@ -70,7 +75,7 @@ def with_continuation(
         Function that solves the whole step at once; its error is infinite if its root is not certified.
     begin : context -> (w, change), each (nd,)
         Velocities w at length 0, and a guess of the mean velocity over the whole step minus w.
-    solve : context, guess of w, the last root's displacements (nd,), share -> Root
+    solve : context, guess of w, mean velocity of the last root, share -> Root
         Root at the fraction `share` of the length. Its error is infinite unless the contraction of the
         corrections, the signs of pivots and the angles from the last root certify it.
     turning : (nd,)
@@ -93,14 +98,6 @@ def with_continuation(
     return ca.Function("step", list(args), choice.call([accepted, *outputs, *args]))
 
 
-def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
-    """Return the last root that a failed continuation of a step reached.
-    The result is None if this root is at length 0, or if the continuation did not fail.
-    """
-    reached, error = f.driver.attempt(x, u, t, dt)
-    return BranchRoot(reached[: f.nd], np.zeros(0), np.inf, 2.0 - error) if 1.0 < error < 2.0 else None
-
-
 def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Function:
     """Return a CasADi function that solves a step by continuation in its length.
     The continuation starts at length 0, at which `begin` computes the velocities. The function `solve`
@@ -119,7 +116,7 @@ def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Functio
     turn = ca.mmax(ca.fabs(args.dt * w[angles])) if angles else 0.0
     share = ca.fmin(1.0, last + ca.fmin(stride, TURN / ca.fmax(turn, TURN)))
     guess = w + (w - before) * ((share - last) / (last - second))
-    root = solve(args, guess, last * args.dt * w, share)
+    root = solve(args, guess, Mean(w, last), share)
 
     good, half = root.error <= tolerance, (share - last) / 2  # a comparison with NaN is false
     forward = ca.vertcat(root.w, w, share, last, 2 * stride)
@@ -127,10 +124,8 @@ def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Functio
     arrived = ca.logic_and(good, share == 1.0)
     ended = ca.logic_and(ca.logic_not(good), half < shortest * ca.fmax(last, shortest))
     change = ca.if_else(ca.logic_or(arrived, ended), 0.0, z - ca.if_else(good, forward, shorter))
-    error = ca.if_else(arrived, root.error, 2 - last)
-    nothing = np.full(root.x_next.numel() - nd, np.nan)
-    reached = ca.if_else(arrived, root.x_next, ca.vertcat(w, nothing))
-    trial = ca.Function("share", [z, *args], [change, reached, root.multipliers, error])
+    error = ca.if_else(arrived, root.error, ca.inf)
+    trial = ca.Function("share", [z, *args], [change, root.x_next, root.multipliers, error])
 
     # The root finder is the loop. With the identity as Jacobian of `trial`, an iteration is z <- z - change.
     # The loop ends where nothing changes: after the whole step, or where the branch cannot be followed.

@@ -18,7 +18,7 @@ import casadi as ca
 from vioc.compile.backend import Backend
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.chord import ChordParts, ChordRule, ChordSolver
+from vioc.dynamics.integrators.chord import ChordParts, ChordRule, ChordSolver, masses
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.errors import ModelError
@@ -105,8 +105,8 @@ class DiscreteRule(ChordRule):
     def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
         return self.f.constraint(q1, theta)
 
-    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
-        return self.slots(q0, q1, u, t, dt, theta)[2]
+    def slope_and_masses(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
+        return self.slots(q0, q1, u, t, dt, theta)[2], masses(self.f)((q0 + q1) / 2, theta)
 
 
 class DiscreteLagrangianVI(MechanicalMap):

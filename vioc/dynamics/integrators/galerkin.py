@@ -283,7 +283,7 @@ class GalerkinVI(MechanicalMap):
         rule = self.quadrature
         x, u = ca.MX.sym("x", self.nx), ca.MX.sym("u", self.nu)
         t, dt, theta = ca.MX.sym("t"), ca.MX.sym("dt"), ca.MX.sym("theta", len(self.parameters))
-        v, a, lam = motion(self)(x, u, t, dt, theta)
+        v, a, lam, _ = motion(self)(x, u, t, dt, theta)
         guess = ca.repmat(v, 1, s) + dt * a @ ca.DM(rule.c).T
         half = dt / 2 * (v + dt / 4 * a)  # displacement to the middle of the step
         middle = ca.vertcat(x[:nd] + half, (part(x, nd, nq) + part(u, nf)) / 2)

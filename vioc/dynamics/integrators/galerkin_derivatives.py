@@ -18,14 +18,8 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import directions_within
-from vioc.dynamics.integrators.newton import (
-    NEAR,
-    PASSING,
-    BranchEquations,
-    BranchRoot,
-    Linearized,
-    singular_ahead,
-)
+from vioc.dynamics.integrators.branch_equations import BranchEquations, BranchRoot, Linearized
+from vioc.dynamics.integrators.newton import NEAR, PASSING, singular_ahead
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 

@@ -105,7 +105,7 @@ class MidpointRule(ChordRule):
 
     @cached_property
     def newton_matrix(self) -> ca.Function:
-        """CasADi function that computes the Newton matrix of a step, D2 D1 L_d + D2 F-.
+        """CasADi function that computes the Newton matrix of a step, D2 D1 L_d + D2 F-, and the mass matrix.
         It is the derivative of the momentum balance with respect to the next configuration ([T] (22), [S]
         (8)), with the discrete Lagrangian L_d and the impulse F- of the forces at the start of the step. The
         arguments are (q_m, v, u, t, parameters, dt), with the configuration q_m and the velocity v at which
@@ -117,9 +117,9 @@ class MidpointRule(ChordRule):
         minus, _ = self.force_shares(dt)
         by_q = dt * (1 - a) * K - C + minus * ca.jacobian(lag.F, g.q_vector)
         by_v = dt * (1 - a) * C.T - M + minus * ca.jacobian(lag.F, g.v_vector)
-        return lag.function("newton_matrix", [(a * by_q + by_v / dt)[:nd, :nd]], [dt])
+        return lag.function("newton_matrix", [(a * by_q + by_v / dt)[:nd, :nd], M[:nd, :nd]], [dt])
 
-    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
+    def slope_and_masses(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
         return self.newton_matrix(*self._middle(q0, q1, u, t, dt, theta), dt)
 
     def of_terms(self, dt: ca.SX) -> ca.SX:
@@ -133,9 +133,12 @@ class MidpointRule(ChordRule):
         by_v = minus * ca.jacobian(lag.F, g.v_vector)
         return (a * by_q + by_v / dt)[:nd, :nd]
 
-    def inverse_of_mass(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
+    def inverse_of_mass(
+        self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any
+    ) -> tuple[ArticulatedInverse, ca.SX]:
         """Return an approximate solver of linear systems with a step's Newton matrix.
-        The solver is faster than a factorization of the matrix.
+        The solver is faster than a factorization of the matrix. Return also the pivots (nd,) of the mass
+        matrix.
 
         It uses the matrix -(M + dt^2 ...)/dt instead. The mass matrix M is the part of D2 D1 L_d that
         dominates for small dt. The terms of order dt^2 are those of springs and dampers.
@@ -147,6 +150,10 @@ class MidpointRule(ChordRule):
         couplings = {(i, j): (terms[i, j] + terms[j, i]) / 2 for i, j in pairs}
         poses = [link.pose for link in links]
         factored = ArticulatedInverse.of_masses(links, poses, f.nd, diagonal, -h, couplings)
-        numbers = lag.function("articulated", [ca.vertcat(*factored.entries())], [h])
+        masses = factored
+        if terms.nnz():
+            masses = ArticulatedInverse.of_masses(links, poses, f.nd, [0.0] * f.nd)
+        outputs = [ca.vertcat(*factored.entries()), masses.pivots]
         middle = *self._middle(q0, q1, u, t, dt, theta), dt
-        return factored.with_entries(ca.vertsplit(numbers(*middle)))
+        numbers, pivots = lag.function("articulated", outputs, [h])(*middle)
+        return factored.with_entries(ca.vertsplit(numbers)), pivots

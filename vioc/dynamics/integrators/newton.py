@@ -8,135 +8,28 @@ are solved here with dense matrices, for any equations that return a residual an
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from typing import NamedTuple
-
 import numpy as np
 
 from vioc.dynamics.consistency import RANK_TOLERANCE, rank_of_rows
+from vioc.dynamics.integrators.arclength import Arc
+from vioc.dynamics.integrators.branch_equations import CONTRACTION, BranchEquations, BranchRoot, newton
 from vioc.errors import StepError
 
-# Largest ratio of Newton corrections with which a root is certified to be the only one near the guess, so
-# that it lies on the branch of the guess. The theorem of Newton and Kantorovich asks for a quarter; the ratio
-# is smaller since the Lipschitz constant is estimated from two corrections. Near singular positions `bends`
-# tests the direction, too.
-CONTRACTION = 0.125
-CORRECTIONS = 12  # for one root at most: from a guess within the ball above, six reach rounding
 SHORTEST = 2.0**-16  # least relative growth of the share, below which the branch counts as ended
 SINGULAR = 1e9  # condition number above which the matrix at length 0 counts as singular
 EVALUATIONS = 2000  # largest number of evaluations of the equations of one step
-NEXT = 2.0**-10  # first stride beyond `start`, relative to its share
 # Relative distance from dependence, below which constraints at the last root of a branch count as dependent:
 # a branch ends within twice `SHORTEST` of a singular position, plus a margin
 NEAR = 1e-4
 CHANGE = 0.5  # largest relative change of the matrix from one root to the next
 STEADY = CONTRACTION**3  # relative error of w allowed in extrapolation without acceleration
 ONE = 1e-6  # relative displacement below which two roots are one: above tolerances, below distances of roots
-# Distances beyond the last root where a fold is sought, in units of the smallest share that failed
-FOLD_REACH = (2.0, 4.0, 8.0, 16.0)
-DIFFERENCE = 1e-6  # step of difference quotients, relative to a share
 TURN = 0.5  # largest angle of one share: along it the matrix changes by half at most
 
 
-class Linearized(NamedTuple):
-    """Residual and Jacobian of the equations of a step at one Newton iterate.
-    The equations are r(w) + G lambda = 0, g(w) = 0. The unknowns are the rates w (n,) and the multipliers
-    lambda, which enter linearly, with the matrix G.
-
-    Attributes
-    ----------
-    residual : (n + m,)
-        r without multipliers, then g.
-    matrix : (n + m, n + m)
-        Jacobian by w and lambda: [[D, G], [J, 0]].
-    """
-
-    residual: np.ndarray
-    matrix: np.ndarray
-
-
-class BranchRoot(NamedTuple):
-    """Root of the equations of a step that is shortened to a fraction of its length.
-    After a failed search for the root, it is the last iterate.
-
-    Attributes
-    ----------
-    w, multipliers : (n,), (m,)
-    error : float
-        Last correction, as a displacement relative to the size of the configuration. It is infinite if the
-        corrections do not contract as a certified root needs, nan if equations were not finite.
-    share : float
-        Share of the step's length to which the root belongs.
-    given_up : bool
-        Whether the search ended before the branch did, after too many evaluations or near a pole of Euler
-        angles.
-    """
-
-    w: np.ndarray
-    multipliers: np.ndarray
-    error: float
-    share: float
-    given_up: bool = False
-
-
-class BranchEquations(ABC):
-    """Equations of one step that can be shortened to any fraction of its length.
-    Continuation follows their roots. The unknowns are rates w, such as velocities, and multipliers.
-
-    Attributes
-    ----------
-    dt : float
-        Length of the step, s.
-    start : (n,)
-        Value of w at length 0.
-    weights : (n,)
-        Factors with which corrections of w are compared: square roots of masses.
-    size : (n,)
-        Displacement over the whole step per unit of w, relative to the size of the configuration.
-    turns : (n,)
-        Angle over the whole step per unit of w; 0 for components of w that turn nothing.
-    charted : bool
-        Whether three of the angles are Euler angles of a free rotation, which have poles.
-    contact : bool
-        Whether the forces include impulses of contact. If so, the determinant of the whole step is compared
-        only with those of shortened steps, and not with that at length 0, where no contact acts.
-    """
-
-    dt: float
-    start: np.ndarray
-    weights: np.ndarray
-    size: np.ndarray
-    turns: np.ndarray
-    charted: bool = False
-    contact: bool = False
-
-    @abstractmethod
-    def __call__(self, w: np.ndarray, share: float) -> Linearized:
-        """Return residual and Jacobian of the equations of a shortened step.
-        They are evaluated at the rates w; `share` in (0, 1] is the fraction of the step length.
-        """
-
-    def reason(self, root: BranchRoot) -> str:
-        """Return a text that explains why the branch of roots has a fold.
-        The text is empty if the reason is unknown.
-        """
-        return ""
-
-    @abstractmethod
-    def failure(self, root: BranchRoot, k: int, where: str) -> StepError | None:
-        """Return the error that explains why step k has no solution, or None.
-        The result is None if the cause is unknown. The search for the solution ended at `root`;
-        `where` is the beginning of the error's text.
-        """
-
-
-def solve_step(
-    equations: BranchEquations, k: int, t: float, tolerance: float, start: BranchRoot | None = None
-) -> BranchRoot:
-    """Solve step k by continuation in its length, and return the root.
-    The continuation follows the branch of roots that starts at length 0 at the present state, or at the root
-    `start`.
+def solve_step(equations: BranchEquations, k: int, t: float, tolerance: float) -> BranchRoot:
+    """Solve step k by continuation of the branch of roots that starts at length 0 at the present state.
+    Return the root.
 
     Raises
     ------
@@ -146,7 +39,7 @@ def solve_step(
     """
     dt = equations.dt
     with np.errstate(all="ignore"):  # overflow and NaN are tested for
-        root = follow(equations, tolerance, start)
+        root = follow(equations, tolerance)
     if root.share == 1.0 and root.error <= tolerance:
         return root
     where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) does not exist"
@@ -154,7 +47,7 @@ def solve_step(
         failure = equations.failure(root, k, where)
     if failure is not None:
         raise failure
-    if root.given_up:
+    if root.given_up and root.share > 0:
         raise StepError(
             f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: its root could be followed only up to "
             f"{root.share * dt:.3g} s. The motion turns too far for one step, or comes to a singular "
@@ -186,10 +79,28 @@ def solve_step(
     )
 
 
-def follow(equations: BranchEquations, tolerance: float, start: BranchRoot | None = None) -> BranchRoot:
-    """Follow the branch of roots of a step with growing length.
-    The branch starts at length 0, or at the root `start`. The step is solved for increasing fractions of its
-    length. The guess of each root is extrapolated from the last two roots. The result is the last root found.
+def follow(equations: BranchEquations, tolerance: float) -> BranchRoot:
+    """Follow the branch of roots of a step from length 0; return the last root found.
+
+    Without constraints and contact the branch is followed by its arclength. With them it is followed in
+    growing lengths, because it may pass straight through a position where constraints are dependent, or
+    where contact begins; whether it has a fold where it ends is then decided by arclength.
+    """
+    if equations.contact:
+        return follow_by_length(equations, tolerance)
+    if len(equations(equations.start, SHORTEST).matrix) == len(equations.start):
+        return Arc(equations, tolerance).follow()
+    root = follow_by_length(equations, tolerance)
+    if root.share == 1.0 and root.error <= tolerance:
+        return root
+    folds = Arc(equations, tolerance).follow().folds
+    return root._replace(folds=folds, given_up=not folds)
+
+
+def follow_by_length(equations: BranchEquations, tolerance: float) -> BranchRoot:
+    """Follow the branch of roots of a step with growing length; return the last root found.
+    The step is solved for increasing fractions of its length. The guess of each root is extrapolated from the
+    last two roots.
 
     A root is accepted only if Newton's corrections contract so fast that no other root is near, and if the
     Newton matrix has changed so little since the last root that it is regular in between. There is one
@@ -200,17 +111,13 @@ def follow(equations: BranchEquations, tolerance: float, start: BranchRoot | Non
     less than 8^-3 of w. At a fold, in contrast, the branch turns aside.
     """
     last, before = BranchRoot(equations.start, np.zeros(0), np.inf, 0.0), None
-    stride, spent, infinite, near_pole = 1.0, 0, False, False
+    stride, spent, infinite = 1.0, 0, False
     failed, good = np.inf, 0  # the last share without a root, and the number of roots found since
     n = len(equations.start)
     there = equations(equations.start, SHORTEST).matrix
     of_masses, sign = (orientation(a, equations.weights) for a in (there[:n, :n], there))
     if equations.contact:
         sign = 0.0
-    if start is not None:
-        last, stride = start, NEXT * start.share
-        there = equations(last.w, last.share).matrix
-        sign = np.linalg.slogdet(there)[0]
     while spent < EVALUATIONS:
         turn = float(np.abs(equations.turns * last.w).max(initial=0.0))
         share = min(1.0, last.share + min(stride, TURN / max(turn, TURN)))
@@ -223,7 +130,7 @@ def follow(equations: BranchEquations, tolerance: float, start: BranchRoot | Non
             np.linalg.norm(equations.weights * a) for a in (trial.w - guess, trial.w - last.w, trial.w)
         )
         straight = change <= CONTRACTION * size and off <= max(CONTRACTION * change, STEADY * size)
-        same = taken = False
+        taken = False
         if straight:
             straight, spent = not bends(equations, trial, last, matrix), spent + 2
         if matrix is not None:
@@ -233,7 +140,6 @@ def follow(equations: BranchEquations, tolerance: float, start: BranchRoot | Non
                 taken = balanced and (straight or same)
             else:
                 taken = (straight and balanced) or (same and regular_between(there, matrix))
-            taken = taken and clear_of_poles(equations, matrix, trial, last)
         if matrix is not None and taken:
             if share == 1.0:
                 return trial
@@ -242,7 +148,6 @@ def follow(equations: BranchEquations, tolerance: float, start: BranchRoot | Non
             # first half of the way to the share that failed; after two roots, this share again
             stride = 2 * stride if np.isinf(failed) else (failed - share) / (2 if good < 2 else 1)
         else:
-            near_pole = near_pole or (equations.charted and same)
             # A share that fails twice may lie near a singular position of the constraints. The shares between
             # it and the last root come ever closer to that position, so one share beyond it is tried first.
             if good >= 2 and share >= failed * (1 - SHORTEST) and len(there) > n:
@@ -251,8 +156,6 @@ def follow(equations: BranchEquations, tolerance: float, start: BranchRoot | Non
             failed, good = min(share, failed), 0
             stride = (failed - last.share) / 2
             if stride < SHORTEST * max(last.share, SHORTEST):
-                given_up = near_pole and not turns_back(equations, last, 2 * stride, tolerance)
-                last = last._replace(given_up=given_up)
                 break
     else:
         last = last._replace(given_up=True)
@@ -268,7 +171,7 @@ def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: 
     """
     if matrix is None:
         return True
-    n, rate = len(at.w), rate_by_share(equations, at.w, at.multipliers, at.share)
+    n, rate = len(at.w), equations.rate_by_share(at.w, at.multipliers, at.share)
     try:
         along = np.linalg.solve(matrix, -rate)[:n]
     except np.linalg.LinAlgError:
@@ -280,69 +183,6 @@ def bends(equations: BranchEquations, at: BranchRoot, last: BranchRoot, matrix: 
     return not off <= max(CONTRACTION * change, STEADY * size)  # true for NaN
 
 
-def rate_by_share(
-    equations: BranchEquations, w: np.ndarray, multipliers: np.ndarray, share: float
-) -> np.ndarray:
-    """Return the derivative of a residual with respect to the step fraction.
-    The residual is that of a step that is shortened to the fraction `share` of its length. The unknowns, the
-    rates w and the multipliers, are constant in this derivative.
-    """
-    n, by = len(w), DIFFERENCE * share
-    now, less = equations(w, share), equations(w, share - by)
-    difference = now.residual - less.residual + (now.matrix - less.matrix)[:, n:] @ multipliers
-    return difference / by
-
-
-def turns_back(equations: BranchEquations, last: BranchRoot, stride: float, tolerance: float) -> bool:
-    """Return whether the branch of roots of a step has a fold just beyond a root.
-    The root is `last`, and the step length is the parameter of the branch. The continuation has failed to
-    find a root for a slightly longer step. The argument `stride` is the smallest increase that it tried, as a
-    fraction of the step length.
-
-    Beyond a fold, roots further along the branch belong to shorter steps, and the determinant has the other
-    sign. The function seeks the next root in a plane across the branch. The fraction of the step length is an
-    additional unknown, with which the Newton matrix is regular at a fold.
-    """
-    if not last.share > 0:
-        return False  # at length 0 there are velocities, but no root yet
-    n = len(last.w)
-    weights = np.concatenate([equations.weights, np.zeros(len(last.multipliers)), [0.0]])
-    there = equations(last.w, last.share).matrix
-    sign = np.linalg.slogdet(there)[0]
-    try:
-        along = np.linalg.solve(there, -rate_by_share(equations, last.w, last.multipliers, last.share))
-    except np.linalg.LinAlgError:
-        return False
-    first = np.concatenate([last.w, last.multipliers, [last.share]])
-    tangent = np.append(along, 1.0)
-    for reach in FOLD_REACH:
-        z, before = first + reach * stride * tangent, np.inf
-        for _ in range(CORRECTIONS):
-            w, lam, share = z[:n], z[n:-1], float(z[-1])
-            if not 0 < share <= 1:
-                break
-            now = equations(w, share)
-            residual = np.append(now.residual + now.matrix[:, n:] @ lam, 0.0)
-            bordered = np.vstack(
-                [np.column_stack([now.matrix, rate_by_share(equations, w, lam, share)]), weights**2 * tangent]
-            )
-            if not (np.isfinite(residual).all() and np.isfinite(bordered).all()):
-                break
-            try:
-                step = np.linalg.solve(bordered, -residual)
-            except np.linalg.LinAlgError:
-                break
-            z, size = z + step, float(np.linalg.norm(weights * step))
-            if share * np.linalg.norm(equations.size * step[:n]) <= tolerance:
-                if z[-1] < last.share and np.linalg.slogdet(now.matrix)[0] * sign < 0:
-                    return True
-                break
-            if not size <= max(before / 2, np.linalg.norm(weights * (z - first)) * DIFFERENCE):
-                break
-            before = size
-    return False
-
-
 def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
     """Return whether all matrices on the line from one matrix to another are regular.
 
@@ -352,23 +192,6 @@ def regular_between(before: np.ndarray, after: np.ndarray) -> bool:
     """
     values = np.linalg.eigvals(np.linalg.solve(before, after))
     return bool((np.abs(values - 1) <= CHANGE).all())
-
-
-def clear_of_poles(equations: BranchEquations, matrix: np.ndarray, at: BranchRoot, last: BranchRoot) -> bool:
-    """Return whether Euler angles are far from singular between two roots.
-    The roots `last` and `at` are neighbours on the branch of roots of a step; `matrix` is the Newton matrix
-    at `at`.
-
-    Matrices on both sides of a singular position (pole) are alike (`chord.near_pole`). With constraints there
-    is no test and the result is True, because the momentum balance alone shows no pole of a body that
-    constraints hold.
-    """
-    n = len(at.w)
-    if not equations.charted or len(matrix) > n:
-        return True
-    reach = np.abs(equations.turns * (at.share * at.w - last.share * last.w)).max()
-    scaled = matrix / np.outer(equations.weights, equations.weights)
-    return bool(np.linalg.svd(scaled, compute_uv=False)[-1] > reach**2)
 
 
 def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
@@ -385,38 +208,6 @@ def orientation(matrix: np.ndarray, weights: np.ndarray) -> float:
     if not (np.isfinite(scaled).all() and np.linalg.cond(scaled) < SINGULAR):
         return 0.0
     return float(np.linalg.slogdet(matrix)[0])
-
-
-def newton(
-    equations: BranchEquations, w: np.ndarray, share: float, tolerance: float
-) -> tuple[BranchRoot, np.ndarray | None, int]:
-    """Solve the equations of a step by Newton's method.
-    The iteration starts from the rates w, for the fraction `share` of the step, and ends if its corrections
-    do not contract. The results are the root, the Newton matrix there, and the number of evaluations.
-
-    If no root was found, the matrix is None, and the error of the root is infinite, or NaN if the equations
-    were not finite.
-    """
-    n, lam, last = len(w), np.zeros(0), np.inf
-    for count in range(1, CORRECTIONS + 1):
-        now = equations(w, share)
-        try:
-            step = np.linalg.solve(now.matrix, -now.residual)
-        except np.linalg.LinAlgError:
-            step = np.full(len(now.residual), np.nan)
-        by, after = step[:n], step[n:]
-        weighted, relative = equations.weights * by, equations.size * by
-        size, error = math.sqrt(weighted @ weighted), abs(share) * math.sqrt(relative @ relative)
-        if not math.isfinite(size):
-            finite = np.isfinite(now.residual).all() and np.isfinite(now.matrix).all()
-            return BranchRoot(w, lam, np.inf if finite else np.nan, share), None, count
-        w, lam, slow = w + by, after, not size <= CONTRACTION * last
-        if error <= (tolerance if slow else tolerance / 10):  # slow and within the tolerance: rounding
-            return BranchRoot(w, lam, error, share), now.matrix, count
-        if slow:
-            break
-        last = size
-    return BranchRoot(w, lam, np.inf, share), None, count
 
 
 def singular_ahead(

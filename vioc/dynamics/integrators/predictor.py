@@ -32,10 +32,10 @@ FAR = 1.0  # rad: sines and cosines of an angle have the Lipschitz constant 1
 def motion(f: MechanicalMap) -> ca.Function:
     """Return the CasADi function that computes the motion at the start of a step.
     The function is (x, u, t, dt, parameters) -> velocities (nd,) and accelerations (nd,) of the dynamic
-    variables, multipliers (nm,) of the constraints. Kinematic variables move at their mean rate over the
-    step. Velocities and accelerations fulfil the constraints, whose forces on the dynamic variables are -Dh'
-    times the multipliers, with the constraint Jacobian Dh. Recursions over the tree invert the mass matrix in
-    O(n). The function is built once for a map and its copies.
+    variables, multipliers (nm,) of the constraints, and pivots (nd,) of the mass matrix. Kinematic variables
+    move at their mean rate over the step. Velocities and accelerations fulfil the constraints, whose forces
+    on the dynamic variables are -Dh' times the multipliers, with the constraint Jacobian Dh. Recursions over
+    the tree invert the mass matrix in O(n). The function is built once for a map and its copies.
     """
     if "motion" not in f.built:
         f.built["motion"] = _motion(f)
@@ -60,16 +60,17 @@ def _motion(f: MechanicalMap) -> ca.Function:
     v_d, _ = solution(carried, -(Dh[:, nd:] @ v_k) if nq > nd else ca.SX.zeros(Dh.shape[0]))
     bias = (ca.jtimes(lag.L_v, q, v) - lag.L_q - lag.F)[:nd]
     a, y = solution(-bias, -ca.jtimes(Dh @ v, q, v) if Dh.shape[0] else ca.SX(0, 1))
-    of_velocity = ca.Function("velocity", [q, p, v_k, g.parameters], [v_d])
+    of_velocity = ca.Function("velocity", [q, p, v_k, g.parameters], [v_d, inverse.pivots])
     of_acceleration = lag.function("acceleration", [a, y])
 
     x, u, t, dt, theta = (
         ca.SX.sym("x", f.nx), ca.SX.sym("u", f.nu), ca.SX.sym("t"), ca.SX.sym("dt"), f.symbols.parameters
     )  # fmt: skip
     q0, rates = part(x, 0, nq), (part(u, nf) - part(x, nd, nq)) / dt
-    speeds = of_velocity(q0, part(x, nq, nq + nd), rates, theta)
+    speeds, pivots = of_velocity(q0, part(x, nq, nq + nd), rates, theta)
     accelerations, multipliers = of_acceleration(q0, ca.vertcat(speeds, rates), part(u, 0, nf), t, theta)
-    return ca.Function("motion", [x, u, t, dt, theta], [speeds, accelerations, multipliers], {"cse": True})
+    outputs = [speeds, accelerations, multipliers, pivots]
+    return ca.Function("motion", [x, u, t, dt, theta], outputs, {"cse": True})
 
 
 def far(reach: Any, turning: Iterable[bool]) -> Any:
@@ -119,8 +120,9 @@ def bending_variables(lag: Lagrangian) -> np.ndarray:
 def predicted(f: MechanicalMap, stiff: bool = False) -> ca.Function:
     """Return a CasADi function that guesses the configuration at the end of a step.
     The guess extrapolates the motion by the velocities and accelerations at the start. The arguments and
-    results are (x, u, t, dt, parameters) -> guess (nd,) for the dynamic variables, and a number: infinity if
-    an angle may turn by more than 1 rad in the step, else 0.
+    results are (x, u, t, dt, parameters) -> guess (nd,) for the dynamic variables, a number: infinity if an
+    angle may turn by more than 1 rad in the step, else 0, and the pivots (nd,) of the mass matrix at the
+    start.
 
     With `stiff` the system may have stiff springs. Springs are stiff for a step if accelerations move an
     angle farther than velocities do, by more than `STIFF`. The guess then omits the accelerations, and the
@@ -128,11 +130,11 @@ def predicted(f: MechanicalMap, stiff: bool = False) -> ca.Function:
     steps by the function `far`.
     """
     args = x, _, _, dt, _ = motion(f).sx_in()
-    v, a, _ = motion(f)(*args)
+    v, a, _, pivots = motion(f)(*args)
     by_v, by_a = dt * v, dt**2 / 2 * a
     suspect = far(by_v if stiff else ca.fabs(by_v) + ca.fabs(by_a), f.turning)
     if stiff and (angles := [i for i, turns in enumerate(f.turning) if turns]):
         by_speed, by_force = ca.mmax(ca.fabs(by_v[angles])), ca.mmax(ca.fabs(by_a[angles]))
         soft = ca.logic_and(by_force <= by_speed + STIFF, by_speed + by_force <= FAR)
         by_a = ca.if_else(soft, by_a, 0.0)
-    return ca.Function("predicted", list(args), [part(x, 0, f.nd) + by_v + by_a, suspect])
+    return ca.Function("predicted", list(args), [part(x, 0, f.nd) + by_v + by_a, suspect, pivots])

@@ -16,16 +16,9 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import directions_within
 from vioc.dynamics.finite import not_finite
+from vioc.dynamics.integrators.branch_equations import BranchEquations, BranchRoot, Linearized
 from vioc.dynamics.integrators.conditions import SINGULAR, condition
-from vioc.dynamics.integrators.newton import (
-    NEAR,
-    PASSING,
-    BranchEquations,
-    BranchRoot,
-    Linearized,
-    dependent_constraints,
-    singular_ahead,
-)
+from vioc.dynamics.integrators.newton import NEAR, PASSING, dependent_constraints, singular_ahead
 from vioc.dynamics.masses import fault_at
 from vioc.errors import StepError
 
@@ -84,7 +77,8 @@ class BlockEvaluator:
         """Evaluator of the equations of a shortened step.
         The arguments are (x, u, t, dt, parameters, h(q_k), w, share): `share` is the fraction to which the
         step length dt is shortened, and w the mean velocity over the shortened step. The results are the
-        residual and the transposed Jacobian of the equations, those of `Linearized`.
+        residual and the transposed Jacobian of the equations, those of `Linearized`, and the derivative of
+        the residual with respect to the share.
         """
         f = self.f
         nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
@@ -96,7 +90,7 @@ class BlockEvaluator:
         balance, h, D, J1, J0 = self._function(x, applied, t, length, theta, end)
         residual = ca.vertcat(balance, (h - (1 - share) * violations) / length)
         matrix = ca.blockcat([[D * length, -J0.T], [J1, ca.SX(f.nm, f.nm)]])
-        outputs = [residual, ca.densify(matrix.T)]
+        outputs = [residual, ca.densify(matrix.T), ca.densify(ca.jacobian(residual, share))]
         return Evaluator(ca.Function("along_branch", [x, u, t, dt, theta, violations, w, share], outputs))
 
     def __call__(self, x, u, t, dt, theta, z) -> ResidualBlocks:
@@ -133,7 +127,7 @@ class StepEquations(BranchEquations):
         self.start = self._begins()
         self.weights = np.sqrt(f.lagrangian.mass_scale)
         self.size = abs(dt) / (f.lagrangian.natural_sizes[: f.nd] + np.abs(x[: f.nd]))
-        self.turns, self.charted = np.where(f.turning, abs(dt), 0.0), bool(f.poles)
+        self.turns = np.where(f.turning, abs(dt), 0.0)
         self.off = self.blocks(x[: f.nd], 0.0).h if f.nm else np.zeros(0)
         self._w, self._share = np.empty((1, f.nd)), np.empty((1, 1))
         args = (np.asarray(a, float).reshape(1, -1) for a in (x, u, t, dt, f.theta, self.off))
@@ -172,8 +166,12 @@ class StepEquations(BranchEquations):
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
         self._w[0], self._share[0, 0] = w, share
         self._bound.call()
-        residual, matrix = (o[0] for o in self._bound.outputs)
+        residual, matrix, _ = (o[0] for o in self._bound.outputs)
         return Linearized(residual.copy(), matrix.reshape(len(residual), -1).copy())
+
+    def rate_by_share(self, w: np.ndarray, multipliers: np.ndarray, share: float) -> np.ndarray:
+        self(w, share)  # the constraint gradients Dh(q_k), with which multipliers enter, are constant
+        return self._bound.outputs[2][0].ravel().copy()
 
     def failure(self, root: BranchRoot, k: int, where: str) -> StepError | None:
         """Return the error that explains why step k has no solution, or None.
@@ -213,7 +211,7 @@ class StepEquations(BranchEquations):
             if fault := fault_at(f.system, self.end(root.w, share), f.parameters):
                 return StepError(f"{where}: on its way {fault}", k, error, "indefinite M")
         size = condition(D, f.lagrangian.mass_scale)
-        if size > SINGULAR:
+        if size > SINGULAR and not root.folds:
             weakest = np.abs(np.linalg.svd(D)[2][-1])
             which = ", ".join(n for n, w in zip(f.system.dynamic, weakest, strict=True) if w > 0.3)
             return StepError(

@@ -18,8 +18,9 @@ import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.branch_equations import BranchRoot, Linearized
 from vioc.dynamics.integrators.chord import CONTRACTION
-from vioc.dynamics.integrators.newton import ONE, BranchRoot, Linearized, solve_step
+from vioc.dynamics.integrators.newton import ONE, solve_step
 from vioc.dynamics.integrators.predictor import far
 from vioc.dynamics.integrators.step_equations import StepEquations
 from vioc.errors import StepError

@@ -22,8 +22,8 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import rotations as rot
+from vioc.dynamics.integrators.branch_equations import BranchEquations, BranchRoot, Linearized
 from vioc.dynamics.integrators.groups.curves import Curves
-from vioc.dynamics.integrators.newton import BranchEquations, BranchRoot, Linearized
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
 

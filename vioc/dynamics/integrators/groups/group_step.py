@@ -17,6 +17,7 @@ from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.branch_equations import BranchEquations, BranchRoot, Linearized
 from vioc.dynamics.integrators.chord import (
     CONTRACTION,
     CONTRACTION_OF_MASS,
@@ -25,16 +26,9 @@ from vioc.dynamics.integrators.chord import (
     root,
     signs,
 )
-from vioc.dynamics.integrators.continuation import Context, Root, left_by, with_continuation
+from vioc.dynamics.integrators.continuation import Context, Mean, Root, with_continuation
 from vioc.dynamics.integrators.groups.group_derivatives import GroupDerivatives
-from vioc.dynamics.integrators.newton import (
-    PASSING,
-    BranchEquations,
-    BranchRoot,
-    Linearized,
-    singular_ahead,
-    solve_step,
-)
+from vioc.dynamics.integrators.newton import PASSING, singular_ahead, solve_step
 from vioc.dynamics.integrators.predictor import far
 from vioc.errors import StepError
 
@@ -259,10 +253,10 @@ class GroupStep:
             velocities = self._begins(*args)[0]
             return velocities, self._guess(*args)[0] / args.dt - velocities
 
-        def solve(args: Context, w: ca.MX, last: ca.MX, share: ca.MX) -> Root:
-            length = share * args.dt
+        def solve(args: Context, w: ca.MX, last: Mean, share: ca.MX) -> Root:
+            dt, length = args.dt, share * args.dt
             solution = nearby_root(length * w, args._replace(dt=length))
-            away = far(ca.fabs(solution.w - last), f.turning)
+            away = far(ca.fabs(solution.w - last.share * dt * last.w), f.turning)
             return solution._replace(w=solution.w / length, error=solution.error + away)
 
         guess, away = self._guess(*args)
@@ -302,7 +296,7 @@ class GroupStep:
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """Solve a step by continuation in its length, and return next state and multipliers."""
         equations = IncrementEquations(self, f, x, u, t, dt)
-        solution = solve_step(equations, k, t, f.tolerance, None if f.nm else left_by(f, x, u, t, dt))
+        solution = solve_step(equations, k, t, f.tolerance)
         return equations.end(solution)
 
 

@@ -210,7 +210,7 @@ class StepGraphs:
         }
         solve = ca.rootfinder("solve", "fast_newton", problem, options)
         args = [ca.MX.sym(s.name() if s.numel() == 1 else "a", s.numel()) for s in context]
-        begin, away = self.guess(guess)(*args)
+        begin, away, *_ = self.guess(guess)(*args)
         first, numbers = prepare(begin, *args)
         first = ca.vertcat(first, 0)
         # the guess is always corrected once: a good guess would pass the test with its biased error

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vioc.dynamics.contact.interior import GAIN, EndProblem, Step
+from vioc.dynamics.integrators.branch_equations import BranchEquations, BranchRoot, Linearized
 from vioc.dynamics.integrators.maximal.body_space import TWIST
 from vioc.dynamics.integrators.maximal.graph import APART
 from vioc.dynamics.integrators.newton import (
     NEAR,
     ONE,
     PASSING,
-    BranchEquations,
-    BranchRoot,
-    Linearized,
     dependent_constraints,
     singular_ahead,
     solve_step,
