@@ -150,6 +150,8 @@ def test_bounds_rates_and_soft_states_against_scipy(solver, soft):
         assert run.u[0, 0] == pytest.approx(first, abs=1e-6)
         assert limited.plan(0, x0).u[0] == pytest.approx(first, abs=1e-6)
         assert np.abs(np.diff(run.u[:, 0])).max() <= 0.9 + 1e-6
+    with pytest.raises(ValueError, match="before: .*rate"):
+        LinearMPC(loop, n, before=[0.7])
 
 
 def test_rates_are_of_inputs_not_of_what_is_added_to_the_reference():

@@ -244,9 +244,9 @@ def _on_manifold(h: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]
 
 
 def _in_own_units(brackets: list[Bracket], beside: list[list[Bracket]]) -> list[Bracket]:
-    """Return the brackets in units of states, time and inputs in which their entries are near 1.
-    Ranks and verdicts then do not depend on the units of the model. `beside` are the brackets at points very
-    near, at which rounding errors have other values.
+    """Return the brackets in units in which their entries are near 1.
+    These are units of states, time and inputs. Ranks and verdicts then do not depend on the units of the
+    model. `beside` are the brackets at points very near, at which rounding errors have other values.
 
     A unit of state j and factors of f0, g1, ... divide entry j of a bracket with the multiplicities d by
     exp(r_j + d . c). The exponents r and c fit the logarithms of the entries that are not rounding errors

@@ -156,9 +156,10 @@ def stabilized(
 def _nearly_free(
     A: np.ndarray, B: np.ndarray, Q: np.ndarray, R: np.ndarray, S: np.ndarray, counted: slice
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return gain, cost-to-go and poles with a singular weight R, as the limit of regular weights.
-    R is increased by a small share of what the inputs cost in one step by Q. The result is None if poles then
-    are not inside the unit circle, or only by what this share moves them.
+    """Return gain, cost-to-go and poles for a singular weight R of the inputs.
+    They are the limit for regular weights: R is increased by a small share of what the inputs cost in one
+    step by Q. The result is None if poles then are not inside the unit circle, or only by what this share
+    moves them.
     """
     try:
         K, P = steady_riccati(A, B, Q, R + NEARLY * np.diag(np.diag(B.T @ Q @ B)), S)

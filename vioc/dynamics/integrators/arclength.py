@@ -36,7 +36,7 @@ ENDLESS = 1e8  # rates relative to typical ones, beyond which a branch runs to i
 ACCELERATED = 0.01  # weight, in the typical rates, of those that accelerations add within the step
 
 
-class Point(NamedTuple):
+class BranchPoint(NamedTuple):
     """Root on a branch.
     The vector y has the rates, the multipliers and the share of the step's length. `tangent` is the direction
     of the branch, of length 1, and `sign` the sign of the determinant of the Newton matrix.
@@ -105,10 +105,10 @@ class Arc:
     def _length(self, a: np.ndarray) -> float:
         return math.sqrt(a @ (self.metric * a))
 
-    def _root(self, at: Point) -> BranchRoot:
+    def _root(self, at: BranchPoint) -> BranchRoot:
         return BranchRoot(at.y[: self.n], at.y[self.n : -1], np.inf, float(at.y[-1]))
 
-    def _solved(self, near: Point) -> BranchRoot:
+    def _solved(self, near: BranchPoint) -> BranchRoot:
         """Return the root at the step's length, next to a point of the branch."""
         root, _, _ = newton(self.equations, near.y[: self.n], 1.0, self.tolerance)
         return root if root.error <= self.tolerance else self._root(near)._replace(given_up=True)
@@ -117,7 +117,7 @@ class Arc:
         """Return the root with the error NaN if equations were not finite and the root is not solved."""
         return root if self.finite or math.isfinite(root.error) else root._replace(error=np.nan)
 
-    def _angle(self, last: Point, trial: Point, length: float, orientation: float) -> float:
+    def _angle(self, last: BranchPoint, trial: BranchPoint, length: float, orientation: float) -> float:
         """Return the largest angle, rad, between directions of the branch at the ends of a stride.
         It is infinite if the share's growth changes too much to exclude a fold between, or if the sign of
         the determinant is not that of a branch with this `orientation`.
@@ -131,7 +131,7 @@ class Arc:
         off = max(self._length(way - last.tangent), self._length(trial.tangent - way))
         return max(self._length(trial.tangent - last.tangent), 2 * (off - 2 * ROUNDING / length))
 
-    def _entry(self) -> Point | None:
+    def _entry(self) -> BranchPoint | None:
         """Return a first root, up to which the branch is straight from length 0, and set the metric.
         The result is None if there is none.
         """
@@ -148,14 +148,14 @@ class Arc:
             begin = np.concatenate([equations.start, multipliers, [0.0]])
             slope = np.append(first / share, 1.0)
             size = self._length(slope)
-            found = self._corrected(Point(begin, slope / size, 1.0), share * size, True)
+            found = self._corrected(BranchPoint(begin, slope / size, 1.0), share * size, True)
             if found is not None:
                 lines = found.tangent / found.tangent[-1], (found.y - begin) / share
                 if max(self._length(line - slope) for line in lines) <= BEND * size:
                     return found
         return None
 
-    def _corrected(self, last: Point, length: float, fixed_share: bool) -> Point | None:
+    def _corrected(self, last: BranchPoint, length: float, fixed_share: bool) -> BranchPoint | None:
         """Return the root at the end of a stride along the tangent, or None if corrections do not contract.
         Corrections are across the tangent, or with `fixed_share` they leave the share as it is.
         """
@@ -180,7 +180,7 @@ class Arc:
             if size <= ROUNDING or (slow and size <= rounding):
                 tangent = step[:, 1] / self._length(step[:, 1])
                 sign = float(np.linalg.slogdet(now.matrix)[0])
-                return Point(y, tangent * np.sign(tangent @ (self.metric * last.tangent)), sign)
+                return BranchPoint(y, tangent * np.sign(tangent @ (self.metric * last.tangent)), sign)
             if slow:
                 return None
             before = size
