@@ -83,12 +83,11 @@ def test_what_trials_pass_through_is_not_warned_of():
     """Singular steps are for whoever sees the motion; a search throws most of its trials away."""
     f = vioc.MidpointVI(System(rz("phi")[ry("theta")[tz(1.0, name="bob", mass=1.0)]]), 0.1)
     x0 = f.initial_state({"theta": 0.1}, {"theta": -2.0})  # to -0.1: its midpoint is the pole of the chart
-    with pytest.raises(vioc.StepError, match="along phi: the coordinates are singular"):
-        f.step(x0)
+    with pytest.warns(vioc.errors.ChartWarning, match="does not determine phi"):
+        after = f.step(x0)
     with trying(), warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(vioc.StepError):
-            f.step(x0)
+        assert (f.step(x0) == after).all()
 
 
 # -- stationary without a shift -------------------------------------------------------------------

@@ -90,9 +90,10 @@ def test_a_start_in_maximal_coordinates_that_is_not_finite_is_named():
 
 
 def test_a_force_that_is_not_finite_on_the_way():
-    """The force is finite where the step starts, and for the shortest ones."""
-    f = MidpointVI(cart_pole(UserForce(lambda k: {"theta": ca.log(k.v("theta"))})), 0.01)
-    x = f.initial_state({"theta": 0.3}, {"theta": 1e-3})  # and the logarithm stops it at once
+    """The force is finite where the step starts, and for the shortest ones, which slow the pole down."""
+    brake = UserForce(lambda k: {"theta": ca.sqrt(k.v("theta") - 0.5) ** 3 - 100.0})
+    f = MidpointVI(cart_pole(brake), 0.01)
+    x = f.initial_state({"theta": 0.3}, {"theta": 0.6})
     error = failure(lambda: f.step(x))
     assert error.cause == "not finite" and "extrapolated from shorter ones the force" in str(error)
 

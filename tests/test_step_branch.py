@@ -12,10 +12,10 @@ from support.chain import n_links
 import vioc
 from vioc import GalerkinVI, GroupVI, MidpointVI, StepError, System, tx
 from vioc.compile import find_compiler
+
+# inside: both first guesses of a step are tried on the same states, and a kernel is called without the map
 from vioc.compile.evaluate import Evaluator
 from vioc.components import PolynomialSpring
-
-# inside: both first guesses of a step are tried on the same states
 from vioc.dynamics.integrators.predictor import predicted
 from vioc.errors import StepWarning
 from vioc.maps import SwitchedMap, check_map
