@@ -12,10 +12,9 @@ from support.chain import n_links
 import vioc
 from vioc import GalerkinVI, GroupVI, MidpointVI, StepError, System, tx
 from vioc.compile import find_compiler
-
-# inside: both first guesses of a step are tried on the same states, and a kernel is called without the map
-from vioc.compile.evaluate import Evaluator
 from vioc.components import PolynomialSpring
+
+# inside: both first guesses of a step are tried on the same states
 from vioc.dynamics.integrators.predictor import predicted
 from vioc.errors import StepWarning
 from vioc.maps import SwitchedMap, check_map
@@ -468,10 +467,12 @@ def test_kernels_follow_no_branch_from_the_end_of_a_failed_step(backend):
     f = pushed(0.5, backend=backend)
     with pytest.raises(StepError) as caught:
         f.rollout([0.0, 4.0], steps=3)
-    args = np.zeros(0), np.zeros(1), np.array([f.dt]), f.theta
-    kernel = Evaluator(f.backend.prepare(f.kernel.function))
-    for x in (caught.value.trajectory.x[-1], np.full(f.nx, np.nan)):
-        assert float(kernel(x, *args)[2].ravel()[0]) == np.inf
+    x, u = caught.value.trajectory.x[-1], np.zeros(0)
+    end, error = f.driver.attempt(x, u, 0.0, f.dt)
+    assert 1 < error < 2  # 2 less the share of the step that exists
+    assert 2 - error == pytest.approx(caught.value.length / f.dt, rel=1e-3)
+    assert np.isnan(end[-1])
+    assert f.driver.attempt(end, u, 0.0, f.dt)[1] == np.inf
 
 
 def test_an_error_of_a_map_that_tells_no_motion_is_of_the_whole_step_too(monkeypatch):

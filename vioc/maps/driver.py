@@ -176,6 +176,18 @@ class Driver:
         if self._advance(c, self._solver.program, k, k + 1, 1)[1] is not None:
             self._overcome(c, k)
 
+    def attempt(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, float]:
+        """Return the next state that the step solver computes, and an error measure of this solution.
+        The measure is the relative size of the last Newton correction. It is at least 1 if the solver cannot
+        prove that the solution is the physical one; no exception is raised in this case.
+
+        The robust kernel is used if there is one.
+        """
+        args = [x, u, np.array([t]), np.array([dt]), self._f.theta]
+        program = self._solver.robust(False) or self._solver.program(False)
+        x_next, _, error = program.map(args, 1)
+        return np.ravel(x_next), float(np.ravel(error)[0])
+
     def _advance(self, c: Course, solve: Any, k: int, last: int, first: int) -> tuple[int, float | None]:
         """Take steps of a rollout with the solver `solve`, from step k until it fails or reaches step `last`.
         Return the index of the step that was reached, and the error measure of a failed step.

@@ -29,6 +29,7 @@ BEND = 0.02  # largest angle between directions of the branch at the ends of a s
 # The share's part of a tangent, below which it may change its sign in a stride; else it changes by half of
 # itself at most. Where rates change fast, near singular mass matrices, this part is small.
 SLOW = 1e-6
+TURN = 0.45  # part of the share's growth along the branch by which a stride towards a fold may lower it
 # Corrections below the first are rounding errors, and those that do not contract are, up to the second
 # relative to the distance from the origin, and to the third, of a stride
 ROUNDING, RELATIVE_ROUNDING, ROUNDING_OF_STRIDE = 1e-9, 1e-6, 1e-3
@@ -63,24 +64,26 @@ class Arc:
         self.n, self.finite = len(equations.start), True
         self.metric = np.zeros(0)
 
-    def follow(self) -> BranchRoot:
+    def follow(self, start: BranchRoot | None = None) -> BranchRoot:
         """Return the root at the step's length.
-        If the branch folds before, or cannot be followed, return the last root with a growing share.
+        If the branch folds before, or cannot be followed, return the last root with a growing share. The
+        branch is followed from length 0, or from its root `start`.
 
         A stride is halved if Newton's corrections do not contract, if the directions of the branch at both
         ends or the way between them differ, or if the sign of the determinant does not belong to a growing
         share. Such a stride may lead to another branch.
         """
-        last = self._entry()
+        last = self._at(start) if start is not None and start.share > 0 else None
+        last = self._entry() if last is None else last
         if last is None:
             return self._ended(BranchRoot(self.equations.start, np.zeros(0), np.inf, 0.0, given_up=True))
         orientation, stride = last.sign, STRIDE
         for _ in range(STRIDES):
             to_end = (1.0 - last.y[-1]) / last.tangent[-1]
-            length, trial = stride, None if stride >= to_end else self._corrected(last, stride, False)
+            length, trial = stride, None if stride >= to_end else self._stride(last, stride)
             arrives = stride >= to_end or (trial is not None and trial.y[-1] > 1.0)
             if arrives:
-                length, trial = to_end, self._corrected(last, to_end, True)
+                length, trial = to_end, self._stride(last, to_end, True)
             angle = np.inf if trial is None else self._angle(last, trial, length, orientation)
             if trial is None or not angle <= BEND:
                 stride = length / 2
@@ -97,7 +100,11 @@ class Arc:
             if arrives:
                 return self._ended(self._solved(trial))
             self.finite = True  # what was not finite farther ahead does not end the branch
-            last, stride = trial, length * (2.0 if angle < BEND / 4 else 1.0)
+            stride = length * (2.0 if angle < BEND / 4 else 1.0)
+            slowing = (last.tangent[-1] - trial.tangent[-1]) / length
+            if slowing * stride > TURN * trial.tangent[-1] > TURN * SLOW:  # a fold lies ahead
+                stride = TURN * trial.tangent[-1] / slowing
+            last = trial
             if self._length(last.y) > ENDLESS:
                 return self._ended(self._root(last)._replace(folds=True))
         return self._ended(self._root(last)._replace(given_up=True))
@@ -135,34 +142,53 @@ class Arc:
         """Return a first root, up to which the branch is straight from length 0, and set the metric.
         The result is None if there is none.
         """
-        equations, n, weights = self.equations, self.n, self.equations.weights
+        equations, n = self.equations, self.n
         for share in FIRST:
             now = equations(equations.start, share)
             first = self._solution(now.matrix, -now.residual)
             if first is None:
                 continue
-            speed, added = (float(np.linalg.norm(weights * w)) for w in (equations.start, first[:n] / share))
             multipliers = np.zeros(len(first) - n)
-            typical = speed + ACCELERATED * added or 1.0
-            self.metric = np.concatenate([weights / typical, multipliers, [1.0]]) ** 2
+            self._measure(first[:n] / share, len(multipliers))
             begin = np.concatenate([equations.start, multipliers, [0.0]])
             slope = np.append(first / share, 1.0)
             size = self._length(slope)
-            found = self._corrected(BranchPoint(begin, slope / size, 1.0), share * size, True)
+            found = self._corrected(begin + share * slope, slope / size, share * size, True)
             if found is not None:
                 lines = found.tangent / found.tangent[-1], (found.y - begin) / share
                 if max(self._length(line - slope) for line in lines) <= BEND * size:
                     return found
         return None
 
-    def _corrected(self, last: BranchPoint, length: float, fixed_share: bool) -> BranchPoint | None:
-        """Return the root at the end of a stride along the tangent, or None if corrections do not contract.
-        Corrections are across the tangent, or with `fixed_share` they leave the share as it is.
+    def _at(self, root: BranchRoot) -> BranchPoint | None:
+        """Return a root as a point of the branch, and set the metric; None if Newton's method rejects it."""
+        solved, _, _ = newton(self.equations, root.w, root.share, self.tolerance)
+        if not solved.error <= self.tolerance:
+            return None
+        self._measure((solved.w - self.equations.start) / solved.share, len(solved.multipliers))
+        y = np.concatenate([solved.w, solved.multipliers, [solved.share]])
+        return self._corrected(y, np.append(np.zeros(len(y) - 1), 1.0), STRIDE, True)
+
+    def _measure(self, added: np.ndarray, multipliers: int) -> None:
+        """Set the metric, by the rates at the start and those `added` by accelerations over the step."""
+        weights = self.equations.weights
+        speed, more = (float(np.linalg.norm(weights * w)) for w in (self.equations.start, added))
+        typical = speed + ACCELERATED * more or 1.0
+        self.metric = np.concatenate([weights / typical, np.zeros(multipliers), [1.0]]) ** 2
+
+    def _stride(self, last: BranchPoint, length: float, fixed_share: bool = False) -> BranchPoint | None:
+        return self._corrected(last.y + length * last.tangent, last.tangent, length, fixed_share)
+
+    def _corrected(
+        self, y: np.ndarray, along: np.ndarray, length: float, fixed_share: bool
+    ) -> BranchPoint | None:
+        """Return the root near a prediction y, or None if corrections do not contract.
+        The prediction is at the end of a stride of some length with the direction `along`. Corrections are
+        across this direction, or with `fixed_share` they leave the share as it is.
         """
-        equations, n = self.equations, self.n
-        y, before = last.y + length * last.tangent, np.inf
+        equations, n, before = self.equations, self.n, np.inf
         by_share = np.append(np.zeros(len(y) - 1), 1.0)
-        across = by_share if fixed_share else self.metric * last.tangent
+        across = by_share if fixed_share else self.metric * along
         for _ in range(CORRECTIONS):
             w, multipliers, share = y[:n], y[n:-1], float(y[-1])
             if not share > 0:
@@ -180,7 +206,7 @@ class Arc:
             if size <= ROUNDING or (slow and size <= rounding):
                 tangent = step[:, 1] / self._length(step[:, 1])
                 sign = float(np.linalg.slogdet(now.matrix)[0])
-                return BranchPoint(y, tangent * np.sign(tangent @ (self.metric * last.tangent)), sign)
+                return BranchPoint(y, tangent * np.sign(tangent @ (self.metric * along)), sign)
             if slow:
                 return None
             before = size

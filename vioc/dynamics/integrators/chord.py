@@ -27,7 +27,7 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.continuation import PATIENCE, Context, Mean, Root, with_continuation
+from vioc.dynamics.integrators.continuation import PATIENCE, Context, Mean, Root, left_by, with_continuation
 from vioc.dynamics.integrators.newton import CHANGE, SHORTEST
 from vioc.dynamics.integrators.predictor import far, motion, predicted
 from vioc.dynamics.integrators.step_equations import StepEquations
@@ -178,10 +178,15 @@ class ChordSolver:
         self, f: MechanicalMap, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, **more: Any
     ) -> tuple[np.ndarray, np.ndarray]:
         """Solve a step by continuation of its branch of roots; return next state and multipliers.
-        The CasADi function `kernel`, which has failed before, contains a faster continuation. Further
-        arguments `more` are passed to `StepEquations`.
+        The CasADi function `kernel`, which has failed before, contains a faster continuation. Without
+        constraints, this method starts at the last root that the faster continuation has found, if any.
+        Otherwise, and always with constraints, it starts at length 0. Further arguments `more` are passed to
+        `StepEquations`.
         """
-        return rescued(f, StepEquations(f, self.rule, x, u, t, dt, **more), k)
+        # With constraints the branch may pass a singular position. This is accepted only along a line through
+        # two roots, so the continuation begins at length 0.
+        first_root = None if f.nm else left_by(f, x, u, t, dt)
+        return rescued(f, StepEquations(f, self.rule, x, u, t, dt, **more), k, first_root)
 
 
 def solved_step(rule: ChordRule, inverse: Inverse | None = None) -> ca.Function:

@@ -11,11 +11,13 @@ tests, and solves the steps that are not solved here. Maths: docs/maths/midpoint
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import casadi as ca
+import numpy as np
 
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.branch_equations import BranchRoot
 from vioc.dynamics.integrators.newton import SHORTEST, TURN
 
 SHARES = 100  # largest number of shares that are tried for one step
@@ -67,7 +69,8 @@ def with_continuation(
     If this test fails, the function increases the step length from 0 to dt: `begin` computes the velocities
     at length 0, and `solve` computes the root at each fraction of the length.
 
-    If the branch cannot be followed to its end, the error is infinite.
+    If the branch cannot be followed to its end, the error is 2 minus the largest fraction that was reached.
+    The next state is then the mean velocity at this fraction, padded with NaN (`left_by` reads both).
 
     Parameters
     ----------
@@ -98,6 +101,14 @@ def with_continuation(
     return ca.Function("step", list(args), choice.call([accepted, *outputs, *args]))
 
 
+def left_by(f: Any, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> BranchRoot | None:
+    """Return the last root that a failed continuation of a step reached.
+    The result is None if this root is at length 0, or if the continuation did not fail.
+    """
+    reached, error = f.driver.attempt(x, u, t, dt)
+    return BranchRoot(reached[: f.nd], np.zeros(0), np.inf, 2.0 - error) if 1.0 < error < 2.0 else None
+
+
 def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Function:
     """Return a CasADi function that solves a step by continuation in its length.
     The continuation starts at length 0, at which `begin` computes the velocities. The function `solve`
@@ -124,8 +135,10 @@ def _continued(kernel, begin, solve, turning, tolerance, shortest) -> ca.Functio
     arrived = ca.logic_and(good, share == 1.0)
     ended = ca.logic_and(ca.logic_not(good), half < shortest * ca.fmax(last, shortest))
     change = ca.if_else(ca.logic_or(arrived, ended), 0.0, z - ca.if_else(good, forward, shorter))
-    error = ca.if_else(arrived, root.error, ca.inf)
-    trial = ca.Function("share", [z, *args], [change, root.x_next, root.multipliers, error])
+    error = ca.if_else(arrived, root.error, 2 - last)
+    nothing = np.full(root.x_next.numel() - nd, np.nan)
+    reached = ca.if_else(arrived, root.x_next, ca.vertcat(w, nothing))
+    trial = ca.Function("share", [z, *args], [change, reached, root.multipliers, error])
 
     # The root finder is the loop. With the identity as Jacobian of `trial`, an iteration is z <- z - change.
     # The loop ends where nothing changes: after the whole step, or where the branch cannot be followed.

@@ -198,8 +198,8 @@ class MidpointVI(MechanicalMap):
         2. For long chains, whose kernel uses the mass matrix, a kernel with the exact matrix
            (`StepSolver.robust`).
         3. This method: continuation by full Newton iterations in numpy, with a certificate of its own
-           (`newton.follow`), from length 0. `newton.solve_step` raises `StepError` if the step does not
-           exist.
+           (`newton.follow`). It begins at the last share that the kernel reached; with constraints at length
+           0. `newton.solve_step` raises `StepError` if the step does not exist.
         """
         try:
             x_next, multipliers = self.chord.rescued(self, x, u, k, t, dt, advice=self._advice)

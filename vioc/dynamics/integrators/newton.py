@@ -27,9 +27,11 @@ ONE = 1e-6  # relative displacement below which two roots are one: above toleran
 TURN = 0.5  # largest angle of one share: along it the matrix changes by half at most
 
 
-def solve_step(equations: BranchEquations, k: int, t: float, tolerance: float) -> BranchRoot:
-    """Solve step k by continuation of the branch of roots that starts at length 0 at the present state.
-    Return the root.
+def solve_step(
+    equations: BranchEquations, k: int, t: float, tolerance: float, start: BranchRoot | None = None
+) -> BranchRoot:
+    """Solve step k by continuation of its branch of roots, and return the root.
+    The branch starts at length 0 at the present state; `start` is a root on it, if one is known.
 
     Raises
     ------
@@ -39,7 +41,7 @@ def solve_step(equations: BranchEquations, k: int, t: float, tolerance: float) -
     """
     dt = equations.dt
     with np.errstate(all="ignore"):  # overflow and NaN are tested for
-        root = follow(equations, tolerance)
+        root = follow(equations, tolerance, start)
     if root.share == 1.0 and root.error <= tolerance:
         return root
     where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) does not exist"
@@ -79,8 +81,9 @@ def solve_step(equations: BranchEquations, k: int, t: float, tolerance: float) -
     )
 
 
-def follow(equations: BranchEquations, tolerance: float) -> BranchRoot:
-    """Follow the branch of roots of a step from length 0; return the last root found.
+def follow(equations: BranchEquations, tolerance: float, start: BranchRoot | None = None) -> BranchRoot:
+    """Follow the branch of roots of a step from length 0, or from its root `start`.
+    Return the last root found.
 
     Without constraints and contact the branch is followed by its arclength. With them it is followed in
     growing lengths, because it may pass straight through a position where constraints are dependent, or
@@ -89,11 +92,11 @@ def follow(equations: BranchEquations, tolerance: float) -> BranchRoot:
     if equations.contact:
         return follow_by_length(equations, tolerance)
     if len(equations(equations.start, SHORTEST).matrix) == len(equations.start):
-        return Arc(equations, tolerance).follow()
+        return Arc(equations, tolerance).follow(start)
     root = follow_by_length(equations, tolerance)
     if root.share == 1.0 and root.error <= tolerance:
         return root
-    folds = Arc(equations, tolerance).follow().folds
+    folds = Arc(equations, tolerance).follow(root).folds
     return root._replace(folds=folds, given_up=not folds)
 
 

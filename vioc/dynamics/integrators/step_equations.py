@@ -170,7 +170,9 @@ class StepEquations(BranchEquations):
         return Linearized(residual.copy(), matrix.reshape(len(residual), -1).copy())
 
     def rate_by_share(self, w: np.ndarray, multipliers: np.ndarray, share: float) -> np.ndarray:
-        self(w, share)  # the constraint gradients Dh(q_k), with which multipliers enter, are constant
+        if not (self._share[0, 0] == share and (self._w[0] == w).all()):  # else they were the last evaluated
+            self(w, share)
+        # the constraint gradients Dh(q_k), with which multipliers enter, are constant
         return self._bound.outputs[2][0].ravel().copy()
 
     def failure(self, root: BranchRoot, k: int, where: str) -> StepError | None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.branch_equations import BranchRoot
 from vioc.dynamics.integrators.following import equations
 from vioc.dynamics.integrators.newton import solve_step
 from vioc.dynamics.integrators.step_equations import BlockEvaluator, StepEquations
@@ -136,11 +137,15 @@ class VariationalRule(ABC):
         return equations(self)
 
 
-def rescued(f: MechanicalMap, step_equations: StepEquations, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Solve step k by continuation of its branch of roots; return the next state and the multipliers."""
+def rescued(
+    f: MechanicalMap, step_equations: StepEquations, k: int, first_root: BranchRoot | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solve step k by continuation of its branch of roots; return the next state and the multipliers.
+    The continuation starts from the root `first_root`, or from length 0.
+    """
     x, u, t, dt = step_equations.x, step_equations.u, step_equations.t, step_equations.dt
     f.driver.check_starts(x[None], k)
-    root = solve_step(step_equations, k, t, f.tolerance)
+    root = solve_step(step_equations, k, t, f.tolerance, first_root)
     q0, q1 = x[: f.nq], step_equations.end(root.w, 1.0)
     args = q0, q1, u[: len(f.system.inputs)], np.array([t]), np.array([dt]), f.theta
     p = step_equations.rule.momentum(*args)[0][:, 0]

@@ -26,7 +26,7 @@ from vioc.dynamics.integrators.chord import (
     root,
     signs,
 )
-from vioc.dynamics.integrators.continuation import Context, Mean, Root, with_continuation
+from vioc.dynamics.integrators.continuation import Context, Mean, Root, left_by, with_continuation
 from vioc.dynamics.integrators.groups.group_derivatives import GroupDerivatives
 from vioc.dynamics.integrators.newton import PASSING, singular_ahead, solve_step
 from vioc.dynamics.integrators.predictor import far
@@ -296,7 +296,7 @@ class GroupStep:
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """Solve a step by continuation in its length, and return next state and multipliers."""
         equations = IncrementEquations(self, f, x, u, t, dt)
-        solution = solve_step(equations, k, t, f.tolerance)
+        solution = solve_step(equations, k, t, f.tolerance, None if f.nm else left_by(f, x, u, t, dt))
         return equations.end(solution)
 
 
