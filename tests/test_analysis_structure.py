@@ -381,20 +381,6 @@ def test_conserved_quantities_are_told_from_a_degree_that_is_too_low():
     assert accessibility(chain, [0.1, 0.2, 0.3, 0.4], degree=4).accessible
 
 
-@pytest.mark.parametrize(("kg", "m", "s"), [(1e-6, 1.0, 1.0), (1e-6, 1e-3, 1e-3), (1e9, 1e-6, 60.0)])
-def test_accessibility_is_the_same_in_any_units(kg, m, s):
-    """A pole that leans falls in micrograms, too: it is no equilibrium, and ranks are those of SI."""
-
-    def verdicts(kg: float, m: float, s: float, lean: float):
-        pole = vioc.tx("x", mass=kg)[vioc.ry("th")[tz(0.5 * m, mass=0.3 * kg)]]
-        gravity = vioc.Gravity(0, 0, -9.81 * m / s**2)
-        found = accessibility(vioc.Continuous(System(pole, gravity, JointForce("x", "u"))), [0, lean, 0, 0])
-        return found.ranks, found.equilibrium, found.locally_controllable
-
-    assert verdicts(1, 1, 1, 0.3) == verdicts(kg, m, s, 0.3) == ((2, 3, 3, 4), False, None)
-    assert verdicts(1, 1, 1, 0.0) == verdicts(kg, m, s, 0.0) == ((1, 2, 3, 4), True, True)
-
-
 def test_rates_of_a_mechanism():
     f = MidpointVI(vioc.models.load("cart_pole"), 0.01)
     dynamics = vioc.Continuous(f.system)

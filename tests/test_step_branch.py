@@ -57,6 +57,18 @@ def test_where_a_step_does_not_exist_the_error_has_the_length_that_does(make, p)
     assert again.length == error.length and again.cause == "fold"
 
 
+@pytest.mark.parametrize("angle", [0.0, 2 * np.pi, 1e-15])
+def test_a_pendulum_that_stands_upright_has_steps_up_to_where_other_motions_begin(angle):
+    """At rest its branch does not turn back: at h = 2 / omega the branches of falling cross it."""
+    pendulum = vioc.ry("a")[vioc.tz(1.0, mass=1.0)]
+    f = MidpointVI(System(pendulum, vioc.Gravity(0, 0, -9.81)), 0.65)
+    with pytest.raises(StepError, match="does not exist") as caught:
+        f.step([angle, 0.0])
+    assert caught.value.cause == "fold"
+    assert caught.value.length == pytest.approx(2 / np.sqrt(9.81), rel=2e-3)
+    f.with_dt(0.99 * caught.value.length).step([angle, 0.0])
+
+
 def test_linear_systems_take_steps_of_any_length_by_the_kernel(monkeypatch):
     """An oscillator's step has one root, which the first correction finds: no branch needs to be followed."""
     for unit in (1e-3, 1.0, 1e3):  # metres, and what 0.5 m is in km and mm

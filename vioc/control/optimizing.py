@@ -88,7 +88,8 @@ def optimize(
     x0 : (nx,), optional
         Start; default that of the guess. With `initial` by name, the first state of the guess.
     steps : int, optional
-        N, if the guess does not determine it; another N than that of the guess raises ValueError.
+        N, if the guess does not determine it. A guess with another N raises ValueError, unless it is a
+        trajectory with other step lengths.
     bounds : dict, optional
         Limits by name of any quantity, including states, inputs (``u.force``, or ``force`` if the name is
         unique) and multipliers (``lambda.string``): a pair (lower, upper) of numbers, arrays over time or
@@ -208,7 +209,7 @@ def optimize(
     if method == "projection":
         given.setdefault("direction", "newton")
     if steps is not None and (n := _steps(trajectory_of(guess))) not in (None, steps):
-        raise ValueError(f"steps: the guess has {n}, the problem {steps}; state it with steps={n}")
+        raise ValueError(f"steps: got {steps}, but the guess has {n} steps; give steps={n}, or leave it out")
     start: dict[str, Any] = dict(x0=x0, steps=steps, stated=problem, **given, **how)
     again = method == "auto" and given.keys() <= {"dt"}
 
@@ -358,8 +359,10 @@ def _steps(guess: Any) -> int | None:
     """Return the number of steps of a guess, or None if there is no guess."""
     if guess is None:
         return None
-    if isinstance(guess, tuple):
+    if isinstance(guess, tuple) and guess[0] is not None:
         return len(guess[0]) - 1
+    if isinstance(guess, tuple):
+        return None
     if not hasattr(guess, "__len__"):
         raise ValueError(
             f"guess: expected a trajectory, (X, U), inputs (N, nu) or None, got {guess!r}; for no inputs "

@@ -6,7 +6,7 @@ CasADi function (x, u) -> dx/dt gives the vector fields.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
 
@@ -18,9 +18,6 @@ from vioc.checks import as_count, as_share, check_array
 Tree = Any  # an index of a vector field (0 is the drift), or a pair of trees
 NEAR, APART = 3, 0.1  # number of generic points near the given point, and their relative distance
 HELD, ITERATIONS = 1e-9, 50  # largest residual of constraints, and number of iterations to reduce it
-# Relative distance to points at which rounding errors differ, their number, and relative change of entries
-# that are none
-BESIDE, SAMPLES, CERTAIN = 1e-6, 6, 1e-2
 MOST_PERMUTATIONS = 6  # largest number of inputs: 720 terms of a symmetrized bracket
 
 
@@ -206,11 +203,7 @@ def accessibility(
         raise ValueError(f"theta: expected numbers >= 1, got {theta}")
     about = x + APART * np.random.default_rng(0).uniform(-1, 1, (NEAR, n)) * (1 + np.abs(x))
     (x, rank), *near = (_on_manifold(constraint, point) for point in (x, *about))
-    points = np.stack([x, *(point for point, _ in near)])
-    beside = 1 + BESIDE * np.random.default_rng(1).uniform(0.5, 1.0, (SAMPLES, *points.shape))
-    evaluated = _evaluate(fields, n, np.vstack([points, *(points * beside)]), degree)
-    found, count = evaluated[0], len(points)
-    brackets, *others = (_in_own_units(evaluated[i], evaluated[count + i :: count]) for i in range(count))
+    brackets, *others = _evaluate(fields, n, np.stack([x, *(point for point, _ in near)]), degree)
     ranks, size = _growth(brackets, n, degree, tolerance)
     closed = ranks[-1] < n - rank and all(
         len(growth) > 1 and growth[-2] == growth[-1] == ranks[-1]
@@ -222,7 +215,7 @@ def accessibility(
     candidates = [(_obstructions(brackets, n, t, tolerance, size, n - rank), t) for t in theta]
     best = min(candidates, key=lambda item: len(item[0]))
     still = bool(np.linalg.norm(drift.value) <= tolerance * max(1.0, size))
-    results = (n, degree, ranks, strong, still, best[0], best[1], tuple(found))
+    results = (n, degree, ranks, strong, still, best[0], best[1], tuple(brackets))
     return Accessibility(*results, closed=closed, held=rank)
 
 
@@ -241,27 +234,6 @@ def _on_manifold(h: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]
             return x, int(np.linalg.matrix_rank(J, tol=HELD * max(1.0, float(np.abs(J).max()))))
         x = x - np.linalg.lstsq(J, value, rcond=HELD)[0]
     return x, -1
-
-
-def _in_own_units(brackets: list[Bracket], beside: list[list[Bracket]]) -> list[Bracket]:
-    """Return the brackets in units in which their entries are near 1.
-    These are units of states, time and inputs. Ranks and verdicts then do not depend on the units of the
-    model. `beside` are the brackets at points very near, at which rounding errors have other values.
-
-    A unit of state j and factors of f0, g1, ... divide entry j of a bracket with the multiplicities d by
-    exp(r_j + d . c). The exponents r and c fit the logarithms of the entries that are not rounding errors
-    by least squares.
-    """
-    values, others = np.array([b.value for b in brackets]), np.array([[b.value for b in s] for s in beside])
-    degrees, n = np.array([b.degrees for b in brackets], float), values.shape[1]
-    at, j = np.nonzero((np.abs(values - others) < CERTAIN * np.abs(values)).all(axis=0))
-    A = np.hstack([np.eye(n)[j], degrees[at]])
-    exponents = np.linalg.lstsq(A, np.log(np.abs(values[at, j])), rcond=None)[0]
-    scales = np.exp(exponents[:n] + (degrees @ exponents[n:])[:, None])
-    return [
-        replace(b, value=b.value / scale, symmetrized=b.symmetrized / scale)
-        for b, scale in zip(brackets, scales, strict=True)
-    ]
 
 
 def _growth(brackets: list[Bracket], n: int, degree: int, tolerance: float) -> tuple[tuple[int, ...], float]:

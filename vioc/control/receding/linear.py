@@ -134,10 +134,10 @@ class LinearMPC(Law):
         self.soft = self._weights(soft)
         self.rate = input_rates(f, rate)
         self._rated = bool(np.isfinite(self.rate).any())
-        if before is not None and not self._rated:
-            raise ValueError("before: this input limits the first sample by a `rate`; give one")
         if before is not None:
             before = input_of(f, in_order(before, f.input_names, "before", prefix=INPUTS))
+            if not self._rated:
+                raise ValueError("before: the input before the first sample matters only with a `rate`")
         self.before: np.ndarray | None = before
         self._reference = reference(regulator, None if S is None else check_array(S, (f.ndx, f.nu), "S"))
         self._programs: dict[bool, StageQP] = {}

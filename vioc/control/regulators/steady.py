@@ -48,7 +48,7 @@ REGULATOR = Words(
     "Q does not penalize",
     "penalize in Q what moves with them",
     "the inputs hardly move, or Q hardly penalizes,",
-    "inputs without a weight move poles to zeros of the system on the unit circle; give them a weight R > 0",
+    "",
 )
 FILTER = Words(
     "no steady filter",
@@ -57,7 +57,7 @@ FILTER = Words(
     "no process noise excites",
     "give process noise W to what they are made of",
     "the measurements hardly see, or process noise hardly excites,",
-    "exact measurements move poles to zeros of the system on the unit circle; give them a variance R > 0",
+    "or exact measurements move poles to zeros of the system on the unit circle: give them a variance R > 0",
 )
 
 
@@ -124,7 +124,8 @@ def stabilized(
         error = f"a pole is {f'1 - {1 - largest:.1e}' if largest < 1 else f'{largest:.6g}'}"
     except (np.linalg.LinAlgError, ValueError):  # ValueError from SciPy if LAPACK cannot reorder
         error = "no stabilizing solution of the Riccati equation is found"
-    free = np.linalg.matrix_rank(R) < len(R)  # as of two exact measurements of one quantity
+    size = np.sqrt(np.abs(np.diag(R))) + (np.diag(R) == 0)
+    free = bool(words.exact) and np.linalg.matrix_rank(R / np.outer(size, size)) < len(R)
     if free and (near := _nearly_free(A, B, Q, R, S, counted)) is not None:
         return near
     if stuck := stuck_modes(A, B, names, T):
@@ -136,14 +137,13 @@ def stabilized(
         advice = f"{words.ignored} the eigenvalues {ignored} (on the unit circle); {words.weigh}"
     else:
         grips = grip_names()
-        if free and not grips:
-            raise OptimizationError(f"{words.none} ({error}): {words.exact}") from None
         if largest < 1 and not grips and (sides(loop, poles) < 0).all():
             return K, P, poles
         values, vectors = np.linalg.eig(loop)
         slowest = np.abs(T[:, counted] @ (vectors[:, np.argmax(np.abs(values))] / natural_units(loop)))
         what = ", ".join(names[int(i)] for i in np.flatnonzero(slowest > 0.1 * slowest.max()))
         advice = f"{words.hardly} a mode of {what}; raise these weights beside the others, in units that suit"
+        advice += f"; {words.exact}" * free
         if grips:
             advice = (
                 f"the inputs hardly move {what}, for dry friction holds there ({', '.join(grips)}); a "

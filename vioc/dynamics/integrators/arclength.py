@@ -22,18 +22,20 @@ from vioc.dynamics.integrators.branch_equations import (
 )
 
 # Shares at which the branch is entered, the first of which is taken that is on a straight line with length 0
-FIRST = tuple(2.0**-i for i in (7, 10, 13, 16, 19, 22))
+FIRST = tuple(2.0**-i for i in (7, 10, 13, 16, 19, 22, 27, 32))
 STRIDE, SMALLEST = 0.02, 2.0**-32  # of arclength, in which the step's length and its typical rates are 1
 STRIDES = 5000  # largest number of strides along one branch
 BEND = 0.02  # largest angle between directions of the branch at the ends of a stride, rad
-# The share's part of a tangent, below which it may change its sign in a stride; else it changes by half of
-# itself at most. Where rates change fast, near singular mass matrices, this part is small.
+# A stride may change the share's component of the tangent by half of this component. Below `SLOW`, any change
+# is allowed, so that the component can become negative, behind a fold.
 SLOW = 1e-6
 TURN = 0.45  # part of the share's growth along the branch by which a stride towards a fold may lower it
-# Corrections below the first are rounding errors, and those that do not contract are, up to the second
-# relative to the distance from the origin, and to the third, of a stride
+# Newton's method ends with a correction below `ROUNDING`. Corrections that no longer contract are rounding
+# errors, too, below `RELATIVE_ROUNDING` of the unknowns' length and `ROUNDING_OF_STRIDE` of the stride's.
 ROUNDING, RELATIVE_ROUNDING, ROUNDING_OF_STRIDE = 1e-9, 1e-6, 1e-3
 ENDLESS = 1e8  # rates relative to typical ones, beyond which a branch runs to infinity
+STILL = 1e-6  # displacement in a step, relative to the mechanism's size, that counts as rest
+AHEAD = 1e-3  # relative increase of the share within which a singular matrix ends a branch that is stuck
 ACCELERATED = 0.01  # weight, in the typical rates, of those that accelerations add within the step
 
 
@@ -89,6 +91,8 @@ class Arc:
                 stride = length / 2
                 if stride >= SMALLEST:
                     continue
+                if self._sign(last, AHEAD) * orientation < 0:  # other branches cross this one, as at rest
+                    return self._ended(self._root(last)._replace(folds=True))
                 # at the step's very end the matrix may be singular, as at a pole of spherical coordinates
                 ends = 1.0 - last.y[-1] <= 4 * SMALLEST
                 if ends:
@@ -108,6 +112,13 @@ class Arc:
             if self._length(last.y) > ENDLESS:
                 return self._ended(self._root(last)._replace(folds=True))
         return self._ended(self._root(last)._replace(given_up=True))
+
+    def _sign(self, at: BranchPoint, ahead: float) -> float:
+        """Return the sign of the determinant at the rates of a point and a larger share.
+        The share is larger by the fraction `ahead`, and at most 1.
+        """
+        matrix = self.equations(at.y[: self.n], min(1.0, (1 + ahead) * float(at.y[-1]))).matrix
+        return float(np.linalg.slogdet(matrix)[0])
 
     def _length(self, a: np.ndarray) -> float:
         return math.sqrt(a @ (self.metric * a))
@@ -173,7 +184,8 @@ class Arc:
         """Set the metric, by the rates at the start and those `added` by accelerations over the step."""
         weights = self.equations.weights
         speed, more = (float(np.linalg.norm(weights * w)) for w in (self.equations.start, added))
-        typical = speed + ACCELERATED * more or 1.0
+        least = float(np.linalg.norm(weights / self.equations.size))  # a displacement of the mechanism's size
+        typical = max(speed + ACCELERATED * more, STILL * least)
         self.metric = np.concatenate([weights / typical, np.zeros(multipliers), [1.0]]) ** 2
 
     def _stride(self, last: BranchPoint, length: float, fixed_share: bool = False) -> BranchPoint | None:

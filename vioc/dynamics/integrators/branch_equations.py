@@ -18,7 +18,7 @@ from vioc.errors import StepError
 # that it lies on the branch of the guess. The theorem of Newton and Kantorovich asks for a quarter; the ratio
 # is smaller since the Lipschitz constant is estimated from two corrections.
 CONTRACTION = 0.125
-CORRECTIONS = 12  # for one root at most: from a guess within the ball above, six reach rounding
+CORRECTIONS = 12  # for one root at most; six reach rounding if they contract so fast
 DIFFERENCE = 1e-5  # step of difference quotients, relative to a share
 
 
@@ -81,6 +81,8 @@ class BranchEquations(ABC):
         Displacement over the whole step per unit of w, relative to the size of the configuration.
     turns : (n,)
         Angle over the whole step per unit of w; 0 for components of w that turn nothing.
+    by_arclength : bool
+        Whether `rate_by_share` is exact, so that the branch can be followed by its arclength.
     contact : bool
         Whether the forces include impulses of contact. If so, the determinant of the whole step is compared
         only with those of shortened steps, and not with that at length 0, where no contact acts.
@@ -91,6 +93,7 @@ class BranchEquations(ABC):
     weights: np.ndarray
     size: np.ndarray
     turns: np.ndarray
+    by_arclength: bool = False
     contact: bool = False
 
     @abstractmethod

@@ -32,6 +32,7 @@ from vioc.dynamics.integrators.newton import CHANGE, SHORTEST
 from vioc.dynamics.integrators.predictor import far, motion, predicted
 from vioc.dynamics.integrators.step_equations import StepEquations
 from vioc.dynamics.integrators.variational import StepParts, VariationalRule, rescued
+from vioc.dynamics.lagrangian import LONG
 from vioc.maps.kernel import KernelPrograms
 
 if TYPE_CHECKING:
@@ -268,8 +269,10 @@ def _chord(rule: ChordRule, inverse: Inverse | None) -> tuple[ca.Function, ca.Fu
     ends = q0, q_guess, forces, t, dt, theta
     D: Any
     if inverse is None:
-        slope, masses_within = rule.slope_and_masses(*ends)
-        D, pivots, diagonal = SparseLU(scalars(slope)), pivots_of(masses_within), ca.diag(masses_within)
+        slope, M = rule.slope_and_masses(*ends)
+        D = SparseLU(scalars(slope))
+        long = f.lagrangian.depths >= LONG
+        pivots, diagonal = mass_pivots(f)((q0 + q_guess) / 2, theta) if long else (pivots_of(M), ca.diag(M))
     else:
         (D, pivots), diagonal = inverse(*ends), ca.SX(nd, 1)
     slopes = f.constraint(q0, theta)[1], rule.closing(q0, q_guess, theta)[1]
@@ -330,8 +333,15 @@ def masses(f: MechanicalMap) -> ca.Function:
 
 def mass_pivots(f: MechanicalMap) -> ca.Function:
     """Return the CasADi function (q, parameters) -> pivots, diagonal, each (nd,), of the mass matrix.
-    Variables are eliminated from the last to the first.
+    Variables are eliminated from the last to the first. For long trees, recursions compute the pivots in
+    O(n), and the diagonal is 0, that is not known.
     """
+    lag, nd = f.lagrangian, f.nd
+    if lag.depths >= LONG:
+        links = lag.first.links
+        inverse = ArticulatedInverse.of_masses(links, [link.pose for link in links], nd, [0.0] * nd)
+        outputs = [inverse.pivots, ca.SX(nd, 1)]
+        return ca.Function("mass_pivots", [lag.graph.q_vector, lag.graph.parameters], outputs)
     q, theta = (ca.SX.sym(n, m) for n, m in (("q", f.nq), ("theta", len(f.parameters))))
     M = masses(f)(q, theta)
     return ca.Function("mass_pivots", [q, theta], [pivots_of(M), ca.diag(M)])

@@ -4,8 +4,8 @@ Continuation is used for steps whose root the chord iteration does not certify. 
 root on the branch that begins, at length 0, with the velocities of the state. The continuation follows this
 branch: it solves the step for increasing fractions of its length, and extrapolates the last roots to the
 guess of the next root. A fraction is accepted only if the iteration that solves it certifies its root;
-otherwise half of the increase is tried. The function `newton.follow` does the same numerically, with other
-tests, and solves the steps that are not solved here. Maths: docs/maths/midpoint.md, "Which root is the step".
+otherwise half of the increase is tried. The function `newton.follow` solves the steps that are not solved
+here. Maths: docs/maths/midpoint.md, "Which root is the step".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numerical solution of one step by continuation in the step length.
+"""Numerical solution of one step by continuation of its branch of roots.
 
 The equations of a step have a branch of roots that begins, at length 0, with the velocities of the state. The
 solution of the step is the root on that branch (docs/maths/midpoint.md, "Which root is the step"). In nearly
@@ -85,19 +85,23 @@ def follow(equations: BranchEquations, tolerance: float, start: BranchRoot | Non
     """Follow the branch of roots of a step from length 0, or from its root `start`.
     Return the last root found.
 
-    Without constraints and contact the branch is followed by its arclength. With them it is followed in
-    growing lengths, because it may pass straight through a position where constraints are dependent, or
-    where contact begins; whether it has a fold where it ends is then decided by arclength.
+    Where the derivative of the equations by the length is known, a branch without constraints is followed by
+    its arclength. A branch that constraints or contact shape may pass straight through a position where the
+    Newton matrix is singular, and is followed in growing lengths. So is a branch whose first part arclength
+    does not resolve, beside a singular mass matrix.
     """
-    if equations.contact:
+    if not equations.by_arclength:
         return follow_by_length(equations, tolerance)
-    if len(equations(equations.start, SHORTEST).matrix) == len(equations.start):
-        return Arc(equations, tolerance).follow(start)
+    free = len(equations(equations.start, SHORTEST).matrix) == len(equations.start)
+    if free:
+        root = Arc(equations, tolerance).follow(start)
+        if root.share > 0 or not root.given_up:
+            return root
     root = follow_by_length(equations, tolerance)
-    if root.share == 1.0 and root.error <= tolerance:
+    if free or not 0 < root.share < 1:
         return root
-    folds = Arc(equations, tolerance).follow(root).folds
-    return root._replace(folds=folds, given_up=not folds)
+    end = Arc(equations, tolerance).follow(root)
+    return root._replace(folds=end.folds, given_up=root.given_up or end.share == 1.0)
 
 
 def follow_by_length(equations: BranchEquations, tolerance: float) -> BranchRoot:

@@ -112,6 +112,8 @@ class StepEquations(BranchEquations):
     constraints.
     """
 
+    by_arclength = True
+
     def __init__(
         self,
         f: MechanicalMap,

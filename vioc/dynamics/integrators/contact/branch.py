@@ -76,7 +76,7 @@ class WithContact(StepEquations):
     the contact impulses (nd,) are multiplied by the same fraction.
     """
 
-    contact = True
+    contact, by_arclength = True, False
 
     def __init__(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, dt: float, impulses: np.ndarray):
         super().__init__(f, f.rule, x, u, t, dt)
@@ -86,6 +86,11 @@ class WithContact(StepEquations):
         linearized = super().__call__(w, share)
         linearized.residual[: len(w)] += share * self.impulses
         return linearized
+
+    def rate_by_share(self, w: np.ndarray, multipliers: np.ndarray, share: float) -> np.ndarray:
+        rate = super().rate_by_share(w, multipliers, share)
+        rate[: len(w)] += self.impulses
+        return rate
 
     def failure(self, root: BranchRoot, k: int, where: str) -> None:
         return None
