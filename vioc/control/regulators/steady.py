@@ -143,7 +143,7 @@ def stabilized(
         slowest = np.abs(T[:, counted] @ (vectors[:, np.argmax(np.abs(values))] / natural_units(loop)))
         what = ", ".join(names[int(i)] for i in np.flatnonzero(slowest > 0.1 * slowest.max()))
         advice = f"{words.hardly} a mode of {what}; raise these weights beside the others, in units that suit"
-        advice += f"; {words.exact}" * free
+        advice += f"; {words.exact}" * bool(free)
         if grips:
             advice = (
                 f"the inputs hardly move {what}, for dry friction holds there ({', '.join(grips)}); a "
