@@ -54,7 +54,8 @@ class BranchRoot(NamedTuple):
     given_up : bool
         Whether the search ended before the branch did.
     folds : bool
-        Whether the branch has a fold just beyond this root.
+        Whether the branch ends just beyond this root: at a fold, where branches cross, or where the equations
+        are not finite.
     """
 
     w: np.ndarray
@@ -99,7 +100,7 @@ class BranchEquations(ABC):
     @abstractmethod
     def __call__(self, w: np.ndarray, share: float) -> Linearized:
         """Return residual and Jacobian of the equations of a shortened step.
-        They are evaluated at the rates w; `share` in (0, 1] is the fraction of the step length.
+        They are evaluated at the rates w; `share` > 0 is the fraction of the step length, about 1 at most.
         """
 
     def rate_by_share(self, w: np.ndarray, multipliers: np.ndarray, share: float) -> np.ndarray:

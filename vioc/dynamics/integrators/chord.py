@@ -44,12 +44,11 @@ CONVERGED = 3e-14
 ITERATIONS = 20
 PIVOT = 1e-9  # of -dt D2 D1 L_d, relative to a typical diagonal of M: a smaller pivot makes the root suspect
 # Largest ratio of a correction to the one before with which the root is certified: with the exact matrix by
-# the theorem of Newton and Kantorovich, with the mass matrix as a contraction. `newton.CONTRACTION` is half
-# of this one, for the reason given there.
+# the theorem of Newton and Kantorovich, with the mass matrix as a contraction. That of `branch_equations` is
+# half of this one, for the reason given there.
 CONTRACTION, CONTRACTION_OF_MASS = 0.25, 0.5
-ALIGNED = (
-    0.3  # squared sine of the angle between axes of joints, measured by inertias, above which they are apart
-)
+# Squared sine of the angle between axes of joints, measured by inertias, above which they are far apart
+ALIGNED = 0.3
 # Limits below which a step goes to `ChordSolver.rescued`, which decides whether constraints are dependent:
 # pivots of Dh M^-1 Dh' over the gradients' lengths, and one gradient's length over that at the step's other
 # end
@@ -371,8 +370,8 @@ def near_singular_masses(pivots: Any, before: Any, diagonal: Any, poles: list[in
 
     Where axes of joints align, the mass matrix may be singular: the ratio of a pivot to its diagonal entry is
     the squared sine of the angle between the axes, measured by the inertias. If this ratio is small and
-    changes by more than a half, the branch of roots may fold within a small part of the step, although the
-    matrix at the end of the step is regular and corrections contract.
+    changes by more than a factor of 3/2, the branch of roots may fold within a small part of the step,
+    although the matrix at the end of the step is regular and corrections contract.
     """
     tested = [i for i in range(before.numel()) if i not in poles]
     if not tested:

@@ -37,7 +37,7 @@ def solve_step(
     ------
     StepError
         With the cause that the equations find, else with the cause ``"fold"`` and the largest length for
-        which the step exists.
+        which the step exists, or with ``"no convergence"`` if the end of the branch was not found.
     """
     dt = equations.dt
     with np.errstate(all="ignore"):  # overflow and NaN are tested for
