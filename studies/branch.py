@@ -16,8 +16,8 @@ import numpy as np
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 
 # Of the step's length: where the branch is entered, from the velocities of the state. Shorter shares where
-# the motion turns fast, longer ones where rounding in a tiny displacement hides the rates
-FIRST = 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-2, 1e-1
+# the motion turns fast, as beside a pole of Euler angles; longer ones where rounding hides the rates
+FIRST = (*np.geomspace(1e-3, 1e-9, 19), 1e-2, 1e-1)
 STRIDE, LEAST = 0.02, 1e-9  # of arclength at first, and at least, with the length of the step for 1
 BEND = 0.02  # rad, between tangents at the ends of a stride
 # Largest change of the share's part of a tangent, relative to it, and where it is so small that it may vanish
