@@ -418,6 +418,39 @@ def test_what_constraints_hold_is_not_asked_for():
     assert driven.strongly_accessible and str(driven).startswith("rank 2 of 2 on the constraint manifold by")
 
 
+UNITS = [(1.0, 1.0, 1.0), (1e3, 1e3, 1.0), (1e-3, 1e-6, 1e3), (1.0, 1e-9, 1e-3), (1e6, 1.0, 60.0)]
+
+
+@pytest.mark.parametrize(("metre", "kilogram", "second"), UNITS)
+def test_accessibility_is_the_same_in_other_units(metre, kilogram, second):
+    """A cart with a pole, and a four-bar."""
+    g = 9.81 * metre / second**2
+    mass = kilogram, *3 * (0.1 * kilogram * metre**2,)
+    cart = vioc.tx("x", mass=2.0 * kilogram)[vioc.ry("theta")[tz(0.5 * metre, mass=mass)]]
+    dynamics = vioc.Continuous(System(cart, Gravity(0, 0, -g), JointForce("x", "push")))
+    upright = accessibility(dynamics, np.zeros(4))
+    assert upright.ranks == (1, 2, 3, 4) and upright.equilibrium and upright.locally_controllable
+    leaning = accessibility(dynamics, [0, 1e-3, 0, 0])
+    assert leaning.strongly_accessible and not leaning.equilibrium
+    moving = accessibility(dynamics, [0, 0, 1e-3 * metre / second, 0])
+    assert moving.strongly_accessible and not moving.equilibrium
+    free = accessibility(vioc.Continuous(System(cart, Gravity(0, 0, -g))), [0, 0.3, 0, 0], degree=3)
+    assert (free.ranks, free.closed) == ((1, 1, 1), True)
+
+    crank = vioc.ry("crank")[
+        vioc.tx(0.4 * metre, mass=mass)[vioc.ry("rod")[vioc.tx(metre, name="end", mass=mass)]]
+    ]
+    rocker = vioc.tx(1.0 * metre)[vioc.ry("rocker")[vioc.tx(0.8 * metre, name="tip", mass=mass)]]
+    loop = System(crank, rocker, Gravity(0, 0, -g), vioc.coincident("end", "tip", axes="xz"))
+    loop = loop.with_components(JointForce("crank", "torque"))
+    q = vioc.consistent_configuration(loop, {"crank": 0.7, "rocker": -1.5}, fixed=["crank"]).q
+    driven = accessibility(vioc.Continuous(loop), np.r_[q, 0 * q], degree=3)
+    assert (driven.size, driven.held, driven.strongly_accessible) == (2, 4, True)
+    off = q + [0, 1e-6, 0]
+    with pytest.raises(ValueError, match="constraints are off"):
+        accessibility(vioc.Continuous(loop), np.r_[off, 0 * q])
+
+
 def test_symmetrization_cancels():
     # x3' = x1 x2: the bad brackets of g1, g1 and g2, g2 vanish; of x1^2 - x2^2 they cancel each other
     both = flow(3, 2, lambda x, u: (u[0], u[1], x[0] ** 2 - x[1] ** 2))

@@ -51,6 +51,20 @@ def test_loop_closes_near_the_guess_with_a_report():
     assert held["a"] == 0.3
 
 
+@pytest.mark.parametrize("metre", [1e-6, 1e3, 1e9])
+def test_the_configuration_found_is_the_same_in_other_units_of_length(metre):
+    """Where slides and angles share the way to closure: a crank on a cart, whose tip meets a fixed point."""
+
+    def found(metre):
+        cart = tx("x", mass=1)[ty("y", mass=2)[rz("crank")[tx(0.4 * metre, name="tip", mass=1)]]]
+        post = tx(0.9 * metre)[ty(0.5 * metre, name="post")]
+        system = System(cart, post, coincident("tip", "post", axes="xy"))
+        q = consistent_configuration(system, {"x": 0.2 * metre, "y": -0.1 * metre, "crank": 0.3}).q
+        return q / [metre, metre, 1.0]
+
+    np.testing.assert_allclose(found(metre), found(1.0), rtol=1e-10)
+
+
 def test_redundant_constraints_are_named():
     system = four_bar([PointConstraint("tip", "end", (0, 1, 1), name="again")])
     report = consistent_configuration(system, {"a": 0.3, "b": 1.2, "c": 0.2})

@@ -281,7 +281,7 @@ def rods(L, *more):
 @cache
 def held(L):
     """A configuration and velocity of `rods`."""
-    q = vioc.consistent_configuration(rods(L), {"a": 0.5, "b": 0.5}, fixed="a", tolerance=1e-12 * L * L).q
+    q = vioc.consistent_configuration(rods(L), {"a": 0.5, "b": 0.5}, fixed="a").q
     return q, vioc.project_velocity(rods(L), q, {"a": 1.0})
 
 

@@ -74,8 +74,9 @@ def consistent_configuration(
 ) -> ConstraintReport:
     """Find a configuration near a guess that satisfies the constraints of a mechanism.
 
-    Each step of damped Gauss-Newton is the smallest that solves the linearized constraints. Kinematic
-    variables and those in `fixed` keep the values of the guess.
+    Each step of damped Gauss-Newton is the smallest that solves the linearized constraints; translations are
+    measured in a natural length of the mechanism. Kinematic variables and those in `fixed` keep the values of
+    the guess.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ def consistent_configuration(
     guess : array (nq,) or dict by name
     fixed : name or names of variables
     tolerance : float
-        Largest |h| accepted, in the constraints' own units.
+        Largest |h| accepted, relative to the terms that cancel in h (`Lagrangian.closure`).
     **parameters : float
         Values of declared parameters.
 
@@ -104,23 +105,31 @@ def consistent_configuration(
     free = [i for i in range(lag.nd) if i not in fixed_indices]
     damping = 1e-3
     kept_by_place = np.flatnonzero(~np.array(lag.nonholonomic, bool))  # the others constrain velocities only
-    h = lag.constraints(q, **parameters)[kept_by_place]
+    units = lag.natural_sizes[free]
+
+    def relative(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the constraint values, relative to the terms that cancel in them, their slopes and sizes."""
+        h, J, sizes = (a[kept_by_place] for a in lag.closure(q, **parameters))
+        sizes = np.where(sizes > 0, sizes, 1.0)
+        return h / sizes, J[:, free] * units / sizes[:, None], sizes
+
+    h, J, sizes = relative(q)
     iterations = 0
     while np.abs(h).max(initial=0.0) > tolerance and iterations < 200 and damping < 1e12:
         iterations += 1
-        J = lag.constraint_jacobian(q, **parameters)[kept_by_place][:, free]
         # Levenberg-Marquardt: short steps where J loses rank, Newton's near a regular solution
         slack = max(damping * min(float(h @ h), 1.0), 1e-15)
         trial = q.copy()
-        trial[free] += J.T @ np.linalg.solve(J @ J.T + slack * np.eye(len(h)), -h)
-        new = lag.constraints(trial, **parameters)[kept_by_place]
-        if new @ new < h @ h:
-            q, h, damping = trial, new, max(damping / 4, 1e-12)
+        trial[free] += units * (J.T @ np.linalg.solve(J @ J.T + slack * np.eye(len(h)), -h))
+        new = relative(trial)
+        if new[0] @ new[0] < h @ h:
+            q, (h, J, sizes), damping = trial, new, max(damping / 4, 1e-12)
         else:
             damping *= 8
     if not np.abs(h).max(initial=0.0) <= tolerance:  # NaN fails as well
         names = [lag.constraint_names[i] for i in kept_by_place]
-        bad = [f"{n} ({v:.3g})" for n, v in zip(names, h, strict=True) if not abs(v) <= tolerance]
+        found = zip(names, h, sizes, strict=True)
+        bad = [f"{n} ({v * size:.3g})" for n, v, size in found if not abs(v) <= tolerance]
         suffix = f", with {', '.join(sorted(as_names(fixed, 'fixed')))} fixed" if fixed_indices else ""
         raise ConstraintError(
             f"{description.name}: no configuration satisfies the constraints from this guess{suffix}; "

@@ -25,7 +25,7 @@ from vioc.dynamics.consistency import rank_of_rows
 from vioc.dynamics.description.system import System, as_system
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.masses import fault_at
+from vioc.dynamics.masses import fault_at, natural_length
 from vioc.errors import ConstraintError, ModelError
 from vioc.names import INPUTS, in_order
 
@@ -139,6 +139,11 @@ class Continuous:
         if len(self._theta):
             flow = ca.substitute(flow, g.parameters, ca.SX(self._theta))
         return ca.Function("rates", [ca.vertcat(g.q_vector, g.v_vector), g.u_vector], [flow])
+
+    @cached_property
+    def natural_length(self) -> float:
+        """Typical length of the mechanism, m, by which translations are judged."""
+        return natural_length(self.system)
 
     @cached_property
     def held(self) -> ca.Function:

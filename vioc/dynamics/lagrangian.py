@@ -518,7 +518,11 @@ class Lagrangian:
         A scale is the size of the terms that cancel in h(q) = 0.
         """
         h, J = self.constraints(q, **parameters), self.constraint_jacobian(q, **parameters)
-        return h, J, np.abs(J) @ (1 + np.abs(q)) + self.constraint_sizes(q, **parameters)[:, 0]
+        return (
+            h,
+            J,
+            np.abs(J) @ (self.natural_sizes + np.abs(q)) + self.constraint_sizes(q, **parameters)[:, 0],
+        )
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
         """Return the constraint Jacobian (m, nd), with negligible rows set to 0.

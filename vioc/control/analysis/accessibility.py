@@ -6,7 +6,7 @@ CasADi function (x, u) -> dx/dt gives the vector fields.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from vioc.checks import as_count, as_share, check_array
 
+Array = np.ndarray
 Tree = Any  # an index of a vector field (0 is the drift), or a pair of trees
 NEAR, APART = 3, 0.1  # number of generic points near the given point, and their relative distance
 HELD, ITERATIONS = 1e-9, 50  # largest residual of constraints, and number of iterations to reduce it
@@ -168,6 +169,7 @@ def accessibility(
         Degree of the longest brackets. Their number grows like (m + 1)^degree / degree.
     tolerance : float
         Relative singular values and projections that count as zero, for brackets of norm one.
+        A mechanism's brackets are compared in units of its length, time and inputs, others in the units of x.
     theta : numbers >= 1
         Values of theta to try in Sussmann's weighted degree.
 
@@ -194,16 +196,18 @@ def accessibility(
     n, fields = _fields(getattr(rates, "rates", rates))
     x = check_array(x, (n,), "x")
     constraint = None if constraint is None or not constraint.numel_out(0) else constraint
-    violation = 0.0 if constraint is None else float(np.abs(np.array(constraint(x))).max())
-    if not violation <= HELD * (1 + np.abs(x).max()):
+    sizes, factors = _units(rates, fields, x)
+    if constraint is not None and not _holds(_linear(constraint, x, sizes)[0], x / sizes):
+        violation = np.abs(np.array(constraint(x))).max()
         raise ValueError(
             f"x: constraints are off by {violation:.2g} there; consistent_configuration finds a start"
         )
     if not theta or min(theta) < 1:
         raise ValueError(f"theta: expected numbers >= 1, got {theta}")
-    about = x + APART * np.random.default_rng(0).uniform(-1, 1, (NEAR, n)) * (1 + np.abs(x))
-    (x, rank), *near = (_on_manifold(constraint, point) for point in (x, *about))
-    brackets, *others = _evaluate(fields, n, np.stack([x, *(point for point, _ in near)]), degree)
+    about = x + APART * np.random.default_rng(0).uniform(-1, 1, (NEAR, n)) * (sizes + np.abs(x))
+    (x, rank), *near = (_on_manifold(constraint, point, sizes) for point in (x, *about))
+    found, *others = _evaluate(fields, n, np.stack([x, *(point for point, _ in near)]), degree)
+    brackets, *others = ([_scaled(b, sizes, factors) for b in some] for some in (found, *others))
     ranks, size = _growth(brackets, n, degree, tolerance)
     closed = ranks[-1] < n - rank and all(
         len(growth) > 1 and growth[-2] == growth[-1] == ranks[-1]
@@ -215,11 +219,66 @@ def accessibility(
     candidates = [(_obstructions(brackets, n, t, tolerance, size, n - rank), t) for t in theta]
     best = min(candidates, key=lambda item: len(item[0]))
     still = bool(np.linalg.norm(drift.value) <= tolerance * max(1.0, size))
-    results = (n, degree, ranks, strong, still, best[0], best[1], tuple(brackets))
+    results = (n, degree, ranks, strong, still, best[0], best[1], tuple(found))
     return Accessibility(*results, closed=closed, held=rank)
 
 
-def _on_manifold(h: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]:
+def _units(rates: Any, fields: list[ca.Function], x: Array) -> tuple[Array, Array]:
+    """Return the sizes (n,) of the states, and the factors (m+1,) of the vector fields f0, g1, ...
+
+    In these units a mechanism's variables, rates and inputs have magnitudes near 1: the unit of time is that
+    of a fall by its length, or of its fastest motion at x, and a unit of an input moves the state by 1. The
+    units of other systems are those of their states.
+    """
+    length = getattr(rates, "natural_length", None)
+    if length is None:
+        return np.ones(len(x)), np.ones(len(fields))
+    lengths = np.where([name in rates.system.angles for name in rates.system.variables], 1.0, length)
+    n = len(lengths)
+    rate, slope = (np.array(value) for value in _with_slope(fields[0])(x))
+    slope = slope[n:].reshape(n, 2, n) * lengths / lengths[:, None, None]
+    per_second = [
+        np.sqrt(rates.system.gravity(rates.parameters) / length),
+        np.sqrt(np.linalg.norm(rate[n:, 0] / lengths)),
+        np.sqrt(np.linalg.norm(slope[:, 0])),
+        np.linalg.norm(slope[:, 1]),
+        np.linalg.norm(x[n:] / lengths),
+    ]
+    time = 1 / (max(per_second) or 1.0)
+    sizes = np.concatenate([lengths, lengths / time])
+    moved = [[np.array(value) for value in _with_slope(g)(x)] for g in fields[1:]]
+    norms = [np.linalg.norm(np.hstack([g, slope * sizes]) / sizes[:, None]) for g, slope in moved]
+    return sizes, np.array([time, *(1 / (norm or 1.0) for norm in norms)])
+
+
+def _with_slope(function: ca.Function) -> ca.Function:
+    """Return the function with its values and its derivative by its only argument."""
+    x, y = function.name_in(0), function.name_out(0)
+    return function.factory(f"{function.name()}_slope", [x], [y, f"jac:{y}:{x}"])
+
+
+def _scaled(bracket: Bracket, sizes: Array, factors: Array) -> Bracket:
+    """Return a bracket in the units of `_units`."""
+    scale = np.prod(factors ** np.array(bracket.degrees)) / sizes
+    return replace(bracket, value=scale * bracket.value, symmetrized=scale * bracket.symmetrized)
+
+
+def _linear(h: ca.Function, x: Array, sizes: Array) -> tuple[Array, Array]:
+    """Return the values (m,) of the functions `h` and their Jacobian (m, n), for states in given units.
+    Each row is divided by the norm of its gradient, or by the largest norm if its gradient vanishes.
+    """
+    value, J = (np.array(a) for a in _with_slope(h)(x))
+    norms = np.linalg.norm(J * sizes, axis=1)
+    norms[norms <= HELD * norms.max()] = norms.max() or 1.0
+    return value[:, 0] / norms, J * sizes / norms[:, None]
+
+
+def _holds(value: Array, x: Array) -> bool:
+    """Return True if constraints hold, with values from `_linear`, at the scaled state x."""
+    return bool(np.abs(value).max() <= HELD * (1 + np.abs(x).max()))
+
+
+def _on_manifold(h: ca.Function | None, x: Array, sizes: Array) -> tuple[Array, int]:
     """Return a point near x at which the constraint functions `h` are 0.
     The rank of their Jacobian at this point is returned, too; it is -1 if no point is found.
 
@@ -227,12 +286,11 @@ def _on_manifold(h: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]
     """
     if h is None:
         return x, 0
-    slope = h.factory("slope", h.name_in(), [f"jac:{h.name_out(0)}:{h.name_in(0)}"])
     for _ in range(ITERATIONS):
-        value, J = np.array(h(x)).ravel(), np.array(slope(x))
-        if np.abs(value).max() <= HELD * (1 + np.abs(x).max()):
+        value, J = _linear(h, x, sizes)
+        if _holds(value, x / sizes):
             return x, int(np.linalg.matrix_rank(J, tol=HELD * max(1.0, float(np.abs(J).max()))))
-        x = x - np.linalg.lstsq(J, value, rcond=HELD)[0]
+        x = x - sizes * np.linalg.lstsq(J, value, rcond=HELD)[0]
     return x, -1
 
 

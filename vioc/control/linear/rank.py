@@ -353,8 +353,8 @@ def stuck_modes(
     Returns
     -------
     str
-        Eigenvalues with the states of their uncontrollable w'z. Several w with one eigenvalue are separated
-        by elimination.
+        Eigenvalues with their uncontrollable w'z, such as ``1 (of x - r)``. Several w with one eigenvalue are
+        separated by elimination.
     """
     F, W = unreached_modes(A, B)
     W = W if T is None else T @ W
@@ -368,10 +368,22 @@ def stuck_modes(
         count = int((np.abs(values - s) <= UNSETTLED).sum())  # with what drifts by what stays, as p.x and x
         U = np.linalg.svd(np.linalg.matrix_power(F - s * np.eye(len(F)), count))[0]
         for row in eliminated((W @ U[:, -count:].conj()).T):
-            size = np.abs(row)
-            states = ", ".join(names[int(i)] for i in np.flatnonzero(size > 0.1 * size.max()))
-            texts.append(f"{s if abs(s.imag) > UNSETTLED else s.real:.6g} (of {states})")
+            value = s if abs(s.imag) > UNSETTLED else s.real
+            texts.append(f"{value:.6g} (of {_combination(row, names)})")
     return ", ".join(texts)
+
+
+def _combination(row: np.ndarray, names: Sequence[str]) -> str:
+    """Return a linear combination of named states as text, without its small terms.
+    The first coefficient is 1. If coefficients are complex, only the names are listed.
+    """
+    large = [int(i) for i in np.flatnonzero(np.abs(row) > 0.1 * np.abs(row).max())]
+    factors = row[large] / row[large[0]]
+    if np.abs(factors.imag).max() > UNSETTLED * np.abs(factors).max():
+        return ", ".join(names[i] for i in large)
+    terms = [f"{factor:+.3g} {names[i]}" for i, factor in zip(large, factors.real, strict=True)]
+    text = " ".join(f"{term[0]} {term[1:].removeprefix('1 ')}" for term in terms)
+    return text.removeprefix("+ ")
 
 
 def eliminated(rows: np.ndarray) -> np.ndarray:

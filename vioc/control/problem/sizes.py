@@ -104,8 +104,9 @@ class Sizes:
         self._mass, self.time = 0.0, duration
         extent = self.extent = 0.0
         self._inertia: dict[str, float] = {}
-        if getattr(body, "system", None) is not None:
-            masses = (node.frame.mass for node in body.system.nodes)
+        system = getattr(body, "system", None)
+        if system is not None:
+            masses = (node.frame.mass for node in system.nodes)
             self._mass = sum(_number(body, m.mass) for m in masses if m)
             self._inertia = _inertias(body)
             self.extent = max(_between_masses(body, X[:1]), self._gyration(body))
@@ -118,7 +119,7 @@ class Sizes:
         if not self._mass and hasattr(body, "mass_scale"):
             self._mass = float(np.max(body.mass_scale)) / (extent or 1.0) ** 2
         self._mass = self._mass or 1.0
-        self.gravity = _gravity(body)
+        self.gravity = 0.0 if system is None else system.gravity(body.parameters)
         # without lengths: those implied by speeds, then by forces from rest to rest, then by a fall
         found = self._lengths(told)
         length = max(extent, found[0]) or found[1] or found[2] / 4 or self.gravity * duration**2 or 1.0
@@ -255,21 +256,6 @@ def _between_masses(body: Any, X: np.ndarray) -> float:
         return 0.0
     at = body.frame_positions(X[:, : body.nx])[:, heavy]
     return _largest(np.linalg.norm(at - at[:, :1], axis=-1))
-
-
-def _gravity(body: Any) -> float:
-    """Return the acceleration of gravity in a mechanism, m/s^2, 0 without gravity.
-    It is that of the components that act on all masses, or the largest of those that act on one mass.
-    """
-    terms = getattr(getattr(body, "system", None), "potentials", ())
-    total, largest = np.zeros(3), 0.0
-    for g in terms:
-        keyword = getattr(g, "keyword", "")
-        if keyword in ("GRAVITY", "MASS-GRAVITY"):
-            pull = np.array([_number(body, value) for value in (g.x, g.y, g.z)])
-            total += pull * (keyword == "GRAVITY")
-            largest = max(largest, float(np.linalg.norm(pull)) * (keyword == "MASS-GRAVITY"))
-    return max(float(np.linalg.norm(total)), largest)
 
 
 def _number(body: Any, value: Any) -> float:

@@ -244,6 +244,18 @@ class System:
         self.check_components(values, given)
         return values
 
+    def gravity(self, parameters: Mapping[str, float]) -> float:
+        """Return the acceleration of gravity, m/s^2, 0 without gravity, for given values of all parameters.
+        It is that of the components that act on all masses, or the largest of those that act on one mass.
+        """
+        total, largest = np.zeros(3), 0.0
+        for component in self.potentials:
+            if component.keyword in ("GRAVITY", "MASS-GRAVITY"):
+                pull = np.array([_number(getattr(component, name), parameters) for name in "xyz"])
+                total += pull * (component.keyword == "GRAVITY")
+                largest = max(largest, float(np.linalg.norm(pull)) * (component.keyword == "MASS-GRAVITY"))
+        return max(float(np.linalg.norm(total)), largest)
+
     def check_bodies(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
         """Raise `ModelError` if parameter values make a mass or inertia physically impossible.
 
@@ -448,6 +460,11 @@ class System:
         if self.parameters:
             lines.append("  parameters: " + ", ".join(f"{n} = {v:g}" for n, v in self.parameters.items()))
         return "\n".join(lines)
+
+
+def _number(number: Any, parameters: Mapping[str, float]) -> float:
+    """Return a number of a description, which may be a parameter."""
+    return float(number.of(parameters[number.name]) if isinstance(number, Parameter) else number)
 
 
 def _count(number: int, one: str, more: str | None = None) -> str:
