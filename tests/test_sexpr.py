@@ -311,6 +311,16 @@ def test_wide_systems_are_read_quickly():
     assert (info.value.line, info.value.column) == (2, 1)
 
 
+def test_nothing_similar_is_looked_for_in_the_place_of_a_long_keyword(monkeypatch):
+    """The search compares letters: with 50 million it took minutes."""
+    compared = []
+    monkeypatch.setattr("difflib.get_close_matches", lambda word, *_, **__: compared.append(word) or [])
+    for keyword in ("TXX", "X" * 10**6):
+        with pytest.raises(ReadError, match=r"unknown keyword .{3,50}; known are TX"):
+            read_text(f"(SYSTEM ({keyword} 1))")
+    assert compared == ["TXX"]
+
+
 def test_reader_keeps_the_order():
     system = read_text('(SYSTEM (TX "a" (TY "b") (TZ "c" (RX "d"))) (RY "e") (RZ "f" (TX "g")))')
     assert system.variables == ("a", "b", "c", "d", "e", "f", "g")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+LONGEST_NAME = 1000  # most characters of a name
 NOISE = 64 * np.finfo(float).eps  # relative size of a few rounding errors of a solution
 
 
@@ -268,11 +269,16 @@ def without_noise(values: Any) -> np.ndarray:
     return np.where(np.abs(array) <= NOISE * largest, 0.0, array)
 
 
+def similar(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Return the known names that are most similar to a name, at most `count`."""
+    # the search takes time in proportion to the length, and no name is as long as a broken file
+    return difflib.get_close_matches(name, list(known), n=count) if len(name) <= LONGEST_NAME else []
+
+
 def near_misses(name: str, known: Iterable[str]) -> str:
     """Return a hint for the message about an unknown name: similar names, or all names."""
     known = list(known)
-    near = difflib.get_close_matches(str(name), known, n=3)
-    if near:
+    if near := similar(str(name), known):
         return f"did you mean {' or '.join(map(repr, near))}?"
     if not known:
         return "none is defined"

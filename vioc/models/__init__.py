@@ -8,12 +8,12 @@ Load them by name::
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from numbers import Integral
 from pathlib import Path
 
+from vioc.checks import similar
 from vioc.dynamics.description.frame import Frame, rx, ry, tx, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.system import System
@@ -218,7 +218,7 @@ def _check_count(n: object) -> None:
 
 
 def _unknown(name: str, known: tuple[str, ...]) -> ModelError:
-    near = difflib.get_close_matches(name, known, n=3)
+    near = similar(name, known)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(known)}"
     return ModelError(f"unknown model {name!r}; {hint}")
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import is_complex
+from vioc.checks import LONGEST_NAME, is_complex
 from vioc.errors import ModelError
 
-LONGEST = 1000  # most characters of a name
 _NAME = re.compile(r"[^\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
@@ -35,14 +34,14 @@ def check_name(name: object, what: str) -> str:
 
 def check_length(name: str, what: str) -> str:
     """Return `name`, or raise `ModelError` if it is too long for messages and tables."""
-    if len(name) > LONGEST:
-        raise ModelError(f"{what}: expected a name of at most {LONGEST} characters, got {_short(name)}")
+    if len(name) > LONGEST_NAME:
+        raise ModelError(f"{what}: expected a name of at most {LONGEST_NAME} characters, got {_short(name)}")
     return name
 
 
 def _short(name: object) -> str:
     text = repr(name)
-    return text if len(text) <= LONGEST else f"{text[:40]}... ({len(text)} characters)"
+    return text if len(text) <= LONGEST_NAME else f"{text[:40]}... ({len(text)} characters)"
 
 
 @dataclass(frozen=True)

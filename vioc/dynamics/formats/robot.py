@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import warnings
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.checks import near_misses
+from vioc.checks import near_misses, similar
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.system import System
 from vioc.dynamics.formats.meshes import mesh_corners, mesh_file, mesh_folders
@@ -398,7 +397,7 @@ def driven(joints: Mapping[str, RobotJoint], inputs: Any, words: str = "'all'") 
     names = list(inputs)
     for name in names:
         if name not in single:
-            matches = difflib.get_close_matches(str(name), single, 3) or list(single)[:12]
+            matches = similar(str(name), single) or list(single)[:12]
             text = ", ".join(map(repr, matches))
             raise ModelError(f"inputs: {name!r} is no joint that can be driven; there are {text}")
     return [single[name] for name in names]

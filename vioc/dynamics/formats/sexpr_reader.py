@@ -7,13 +7,13 @@ stack.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from vioc.checks import similar
 from vioc.dynamics.description.component import Component, component_types
 from vioc.dynamics.description.frame import PRIMITIVES, Frame, Pose, Transform, Twist
 from vioc.dynamics.description.inertia import Mass
@@ -167,7 +167,7 @@ class Reader:
         if not keyword:
             self._fail(item.at, f"expected a form that begins with a keyword, got {shown(item)}")
         matches = [k for k in keywords if k in _OTHER_WORDS.get(keyword, ()) or keyword in k.split("-")][:3]
-        matches = matches or difflib.get_close_matches(keyword, keywords, n=3)
+        matches = matches or similar(keyword, keywords)
         hint = f"did you mean {' or '.join(matches)}?" if matches else f"known are {', '.join(keywords)}"
         self._fail(item.items[0].at, f"unknown keyword {shown(item.items[0])}; {hint}")
 

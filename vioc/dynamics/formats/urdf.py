@@ -7,7 +7,6 @@ other axis. docs/urdf.md describes the mapping.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from vioc.checks import similar
 from vioc.dynamics.description.frame import Frame, Transform, nest
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Variable, as_numbers
@@ -148,7 +148,7 @@ class _UrdfTree:
         for name, joint in joints.items():
             for link in (joint.parent, joint.child):
                 if link not in links:
-                    matches = difflib.get_close_matches(link, links, 1)
+                    matches = similar(link, links, 1)
                     hint = f"; did you mean {matches[0]!r}?" if matches else ""
                     raise self.contents.fail("joint", name, f"unknown link {link!r}{hint}")
             if joint.child in parents:
