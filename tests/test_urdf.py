@@ -479,6 +479,7 @@ A, B, C = link("a"), link("b"), link("c")
             + joint("k", "prismatic", "b", "c", '<mimic joint="j"/>'),
             "joint 'k': mimics 'j', which is fixed",
         ),
+        (A + B + joint("j", "", "a", "b"), "joint 'j': type='': expected one of revolute, continuous"),
         (link("a", inertial(-1.0)), "link 'a': inertial: mass: expected a number >= 0"),
         (link("a", inertial(math.nan)), "link 'a': inertial: mass: expected a finite number"),
         (link("a", "<inertial><mass/></inertial>"), "link 'a': "),
@@ -527,6 +528,7 @@ def seen(shape, around="visual"):
             "a <visual> that cannot be read (<sphere> radius='-1': expected no negative length",
         ),
         (seen("<geometry><sphere/></geometry>"), "a <visual> that cannot be read (<sphere> has no radius"),
+        (seen("<geometry/>"), "a <visual> without a shape"),
         (seen("<origin/>", "collision"), "a <collision> that cannot be read (<collision> has no <geometry>)"),
         (
             link("b", inertial()) + "<material name='red'><color rgba='x'/></material>",

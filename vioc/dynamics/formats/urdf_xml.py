@@ -62,6 +62,7 @@ PARTS = {
     "visual": ("geometry",),
     "collision": ("geometry",),
 }
+TYPES = "revolute", "continuous", "prismatic", "fixed", "floating", "planar"
 SOLIDS = "box", "sphere", "cylinder"
 _DECLARATION = re.compile(rb"""(\s*)(<\?xml\s+version\s*=\s*)(["'])(.*?)\3(.*?\?>)""", re.DOTALL)
 
@@ -222,6 +223,8 @@ def _written(element: Any) -> str:
 
 def _wrong(element: Any) -> Iterator[str]:
     """Yield messages about missing attributes, missing elements and invalid numbers."""
+    if element.tag == "joint" and element.get("type") not in TYPES:
+        yield f"type={element.get('type', '')!r}: expected one of {', '.join(TYPES)}"
     for part in element.iter():
         for need in PARTS.get(part.tag, ()):
             if part.find(need) is None:
@@ -304,8 +307,10 @@ def _prune(element: Any, where: str, unsupported: list[Unsupported]) -> None:
             unsupported.append(Unsupported(_written(child), place, child.sourceline))
             element.remove(child)
         elif child.tag in NESTED:
-            _prune(child, inside, unsupported)
             shape = child.find("geometry")
+            if child.tag in SHAPES and shape is not None and not len(shape):
+                unsupported.append(Unsupported(f"a <{child.tag}> without a shape", inside, child.sourceline))
+            _prune(child, inside, unsupported)
             if child.tag in SHAPES and shape is not None and not len(shape):
                 element.remove(child)  # its geometry was of an unknown kind
 
