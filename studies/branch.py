@@ -22,6 +22,7 @@ STRIDE, LEAST = 0.02, 1e-9  # of arclength at first, and at least, with the leng
 BEND = 0.02  # rad, between tangents at the ends of a stride
 # Largest change of the share's part of a tangent, relative to it, and where it is so small that it may vanish
 SLOWER, LEVEL = 0.5, 1e-5
+STEADY = 0.25  # largest relative change of the curvature where that part changes by more, at sharp folds
 CONTRACTION, ROUNDING = 0.1, 1e-9  # of corrections; below the latter the next one is rounding
 MOST = 20_000  # strides
 
@@ -125,7 +126,7 @@ class Branch:
                     break
         else:
             raise RuntimeError("no root for the shortest step")
-        stride = STRIDE
+        stride, curved = STRIDE, np.full(len(y), np.nan)
         sign = oriented(y, t)
         for _ in range(MOST):
             beyond = y[-1] + stride * t[-1] >= 1.0
@@ -135,9 +136,12 @@ class Branch:
             bend, smooth = np.inf, False
             if trial is not None:
                 after = tangent(trial, t)
+                length = np.linalg.norm(metric * (trial - y))
                 bend = np.arccos(np.clip(np.dot(metric * after, metric * t), -1.0, 1.0))
+                now = metric * (after - t) / length
                 slower = abs(after[-1] - t[-1]) <= max(SLOWER * t[-1], LEVEL)
-                smooth = slower and oriented(trial, after) == sign
+                steady = np.linalg.norm(now - curved) <= STEADY * np.linalg.norm(curved)
+                smooth = (slower or steady) and oriented(trial, after) == sign
             if not (bend <= BEND and smooth):
                 stride /= 2
                 if stride < LEAST:
@@ -146,7 +150,6 @@ class Branch:
             if beyond:
                 return Followed(x[:nd] + dt * trial[:nd], 1.0)
             if after[-1] <= 0:  # the length turned back on the way: its largest, by a parabola
-                length = np.linalg.norm(metric * (trial - y))
                 top = y[-1] + t[-1] ** 2 * length / (2 * (t[-1] - after[-1]))
                 if top <= 0.0:
                     raise RuntimeError("no root for the shortest step but for rounding")
@@ -156,6 +159,6 @@ class Branch:
                         raise RuntimeError(f"a fold at the step's very end, {top:.6g} of its length")
                     continue
                 return Followed(None, float(top))
-            y, t = trial, after
+            y, t, curved = trial, after, now
             stride *= 2.0 if bend < BEND / 4 else 1.0
         raise RuntimeError(f"{MOST} strides ended at {y[-1]:.4g} of the step")
