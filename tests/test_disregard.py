@@ -206,6 +206,19 @@ def test_what_is_not_weighed_is_named():
     np.testing.assert_allclose(dlqr(grows, rest, 0.0, 1.0).poles, [0.5, 1 / 1.5], rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("push", "weight", "message"),
+    [
+        (1e-10, 1.0, "the inputs hardly move a mode of b; add an input"),
+        (1.0, 1e-20, "Q, beside R, hardly penalizes a mode of b; raise this weight"),
+    ],
+)
+def test_what_inputs_hardly_move_is_told_from_what_weights_hardly_see(push, weight, message):
+    f, rest = linear(np.diag([0.9, 1.0]), [[1.0], [push]], ("a", "b")), (np.zeros(2), np.zeros(1))
+    with pytest.raises(OptimizationError, match=message):
+        dlqr(f, rest, {"a": 1.0, "b": weight}, 1.0)
+
+
 # -- filters --------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from scipy.linalg import null_space
 
 from vioc.checks import as_names
 from vioc.control.linear.circle import natural_units, sides
-from vioc.control.linear.rank import UNSETTLED, eliminated, stuck_modes, unreached_modes
+from vioc.control.linear.rank import UNSETTLED, eliminated, hautus_margins, stuck_modes, unreached_modes
 from vioc.control.linear.weights import named_jacobians
 from vioc.control.regulators.riccati import steady_riccati
 from vioc.errors import OptimizationError
@@ -22,6 +22,9 @@ from vioc.maps.protocol import OneStepMap
 
 GRIP = "grip."  # prefix of quantities for the remaining friction
 SETTLES = 1 - 1e-7  # poles closer to the unit circle count as not settling
+HARDLY = (
+    1e-3  # margin of an eigenvalue by the inputs, over that by the weights, if inputs hardly move its mode
+)
 NEARLY = 1e-14  # increase of a singular weight R, of the cost of one step of the inputs
 SEEN = 1e-6  # smallest motion of a named quantity with a mode, relative to the sizes of both
 SHARED = 1e-10  # relative singular value below which disregarded and other modes share an eigenvalue
@@ -37,7 +40,8 @@ class Words(NamedTuple):
     act: str
     ignored: str
     weigh: str
-    hardly: str
+    hardly_act: str
+    hardly_weighed: str
     exact: str
 
 
@@ -47,7 +51,8 @@ REGULATOR = Words(
     "add an input that acts on them",
     "Q does not penalize",
     "penalize in Q what moves with them",
-    "the inputs hardly move, or Q hardly penalizes,",
+    "the inputs hardly move",
+    "Q, beside R, hardly penalizes",
     "",
 )
 FILTER = Words(
@@ -56,7 +61,8 @@ FILTER = Words(
     "measure what moves in them",
     "no process noise excites",
     "give process noise W to what they are made of",
-    "the measurements hardly see, or process noise hardly excites,",
+    "the measurements hardly see",
+    "process noise, beside that of the measurements, hardly excites",
     "or exact measurements move poles to zeros of the system on the unit circle: give them a variance R > 0",
 )
 
@@ -140,9 +146,12 @@ def stabilized(
         if largest < 1 and not grips and (sides(loop, poles) < 0).all():
             return K, P, poles
         values, vectors = np.linalg.eig(loop)
+        slow = values[np.argmax(np.abs(values))]
         slowest = np.abs(T[:, counted] @ (vectors[:, np.argmax(np.abs(values))] / natural_units(loop)))
         what = ", ".join(names[int(i)] for i in np.flatnonzero(slowest > 0.1 * slowest.max()))
-        advice = f"{words.hardly} a mode of {what}; raise these weights beside the others, in units that suit"
+        weak = _margin(A, B, slow) <= HARDLY * _margin(root[0].T, root[1].T, slow)
+        advice = f"{words.hardly_act if weak else words.hardly_weighed} a mode of {what}; "
+        advice += words.act if weak else "raise this weight"
         advice += f"; {words.exact}" * bool(free)
         if grips:
             advice = (
@@ -151,6 +160,15 @@ def stabilized(
                 "model without that friction"
             )
     raise OptimizationError(f"{words.none} ({error}): {advice}") from None
+
+
+def _margin(A: np.ndarray, B: np.ndarray, s: complex) -> float:
+    """Return a measure of the controllability of the eigenvalues of A that are nearest to s.
+    It is the least of `hautus_margins` among them.
+    """
+    eigenvalues, margins = hautus_margins(A, B)
+    apart = np.abs(eigenvalues - s)
+    return float(margins[apart <= apart.min() + UNSETTLED].min())
 
 
 def _nearly_free(
