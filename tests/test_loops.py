@@ -86,7 +86,8 @@ def test_loops_are_what_they_are_sample_by_sample(backend, noise, cart):
     ]
     scheduled = ScheduledLaw.of(places, "x")
     start = f.state(x=0.2, theta=0.3 + 2 * np.pi)
-    plans = [law, scheduled, LimitedLaw(law, 100.0, bounds={"force": (-6, 5)}), LimitedLaw(scheduled, 100.0)]
+    limited = LimitedLaw(law, 100.0, bounds={"force": (-6, 5)}, before={"force": -3.0})
+    plans = [law, scheduled, limited, LimitedLaw(scheduled, 100.0)]
     for plan in plans if backend == "virtual" else plans[-1:]:
         for observer in (None, filtered, extended):
             how = dict(W=1e-8, W_u=1e-2) if noise else {}
@@ -95,7 +96,8 @@ def test_loops_are_what_they_are_sample_by_sample(backend, noise, cart):
             assert_same(one, other, 1e-9)
             assert one.saturated.any()
             if isinstance(plan, LimitedLaw):
-                assert np.abs(np.diff(one.commands, axis=0)).max() <= 100.0 * f.dt * (1 + 1e-12)
+                commands = one.commands if plan.before is None else np.vstack([plan.before, one.commands])
+                assert np.abs(np.diff(commands, axis=0)).max() <= 100.0 * f.dt * (1 + 1e-12)
                 np.testing.assert_allclose(one.memory.u, other.memory.u, atol=1e-8)
 
 

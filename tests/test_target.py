@@ -221,6 +221,12 @@ def test_scheduled_gains_and_limited_rates(cart, tmp_path):
     u = written.records.samples.u[:, 0]
     assert np.abs(u).max() == 1.2 and abs(np.abs(np.diff(u)).max() - 0.1) < 1e-12
     assert replayed(written)[0] == 0
+    begun = LimitedLaw(scheduled, {"force": 10.0}, bounds={"force": 1.2}, before=0.3)
+    written = write_target(tmp_path / "begun", begun, f.state({"x": 1.4, "theta": 0.05}), steps=120)
+    assert abs(abs(written.records.samples.u[0, 0] - 0.3) - 0.1) < 1e-12
+    assert replayed(written)[0] == 0
+    with pytest.raises(ValueError, match="before: .* is outside of the bounds"):
+        LimitedLaw(scheduled, 10.0, bounds={"force": 1.2}, before=2.0)
     with pytest.raises(ValueError, match="two increasing values of x"):
         ScheduledLaw(f, "x", np.zeros(2), *(a[:2] for a in (scheduled.X, scheduled.U, scheduled.K)))
     with pytest.raises(ValueError, match="changes > 0 per second"):

@@ -359,6 +359,9 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
         state = ("target_real before[TARGET_NU];", "int moved;")
         operations += Operations(adds=4 * nu, tests=2 * nu)
     begin = "s->moved = 0;" if state else ""
+    if limited is not None and limited.before is not None:
+        values = [number(v, precision) for v in limited.before]
+        begin = " ".join([*(f"s->before[{i}] = {v};" for i, v in enumerate(values)), "s->moved = 1;"])
     return ControllerPart(text + "\n" + piece("command.c"), sizes, needs, state, begin, {"law": operations})
 
 

@@ -16,6 +16,8 @@ from vioc.control.problem.limits import input_bounds, input_rates
 from vioc.control.regulators.formulas import LawFormula, clipped, formula_of
 from vioc.control.regulators.law import Law, StateLaw, as_law
 from vioc.maps.protocol import OneStepMap
+from vioc.names import INPUTS, in_order
+from vioc.runs.given import input_of
 from vioc.runs.steps import check_steps
 
 
@@ -142,9 +144,11 @@ class LimitedLaw(Law):
     law : Law, Regulator, SteadyRegulator
         A law with a map.
     rate : float, (nu,), dict of str to float
-        Largest change of an input per second, in its units per second, > 0. The first sample is free.
+        Largest change of an input per second, in its units per second, > 0.
     bounds : dict of str to (lower, upper), or None
         Bounds of the inputs: as in `vioc.control.optimize`, but constant.
+    before : (nu,), dict of str to float, optional
+        Input applied before the first sample, 0 where not named. By default the first sample may jump.
 
     Attributes
     ----------
@@ -152,9 +156,10 @@ class LimitedLaw(Law):
     map : OneStepMap
     lower, upper, change : (nu,)
         Bounds of the input, and its largest change per sample.
+    before : (nu,) or None
     """
 
-    def __init__(self, law: Any, rate: Any, *, bounds: Mapping[str, Any] | None = None):
+    def __init__(self, law: Any, rate: Any, *, bounds: Mapping[str, Any] | None = None, before: Any = None):
         self.law = as_law(law)
         f = getattr(self.law, "map", None)
         if f is None:
@@ -162,9 +167,14 @@ class LimitedLaw(Law):
         self.map: OneStepMap = f
         self.lower, self.upper = input_bounds(f, bounds)
         self.change = input_rates(f, rate) * f.dt
+        if before is not None:
+            before = input_of(f, in_order(before, f.input_names, "before", prefix=INPUTS))
+            if not ((self.lower <= before) & (before <= self.upper)).all():
+                raise ValueError(f"before: {before} is outside of the bounds of the inputs")
+        self.before: np.ndarray | None = before
 
     def start(self) -> Applied:
-        return Applied(self.law.start(), None)
+        return Applied(self.law.start(), self.before)
 
     def apply(self, k: int, x: np.ndarray, memory: Applied) -> tuple[np.ndarray, Applied]:
         u, inner = self.law.apply(k, x, memory.law)
