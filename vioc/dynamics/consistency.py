@@ -122,7 +122,8 @@ def consistent_configuration(
         trial = q.copy()
         trial[free] += units * (J.T @ np.linalg.solve(J @ J.T + slack * np.eye(len(h)), -h))
         new = relative(trial)
-        if new[0] @ new[0] < h @ h:
+        misfit = new[0] * new[2] / sizes
+        if misfit @ misfit < h @ h:
             q, (h, J, sizes), damping = trial, new, max(damping / 4, 1e-12)
         else:
             damping *= 8
