@@ -23,7 +23,8 @@ BEND = 0.02  # rad, between tangents at the ends of a stride
 # Largest change of the share's part of a tangent, relative to it, and where it is so small that it may vanish
 SLOWER, LEVEL = 0.5, 1e-5
 STEADY = 0.25  # largest relative change of the curvature where that part changes by more, at sharp folds
-CONTRACTION, ROUNDING = 0.1, 1e-9  # of corrections; below the latter the next one is rounding
+# Of corrections: below ROUNDING the next one is rounding, and below STAGNANT one that does not contract
+CONTRACTION, ROUNDING, STAGNANT = 0.1, 1e-9, 1e-7
 MOST = 20_000  # strides
 
 
@@ -95,9 +96,10 @@ class Branch:
                     return None
                 step = np.linalg.solve(matrix, np.append(-left, 0.0))
                 y, size = y + step, np.linalg.norm(metric * step)
-                if size <= ROUNDING:
+                contracts = size <= CONTRACTION * last
+                if size <= ROUNDING or (size <= STAGNANT and not contracts):
                     return y
-                if not size <= max(CONTRACTION * last, 10 * ROUNDING):
+                if not contracts:
                     return None
                 last = size
             return None
