@@ -129,8 +129,8 @@ def consistent_configuration(
             damping *= 8
     if not np.abs(h).max(initial=0.0) <= tolerance:  # NaN fails as well
         names = [lag.constraint_names[i] for i in kept_by_place]
-        found = zip(names, h, sizes, strict=True)
-        bad = [f"{n} ({v * size:.3g})" for n, v, size in found if not abs(v) <= tolerance]
+        values = zip(names, h * sizes, np.abs(h), strict=True)
+        bad = [f"{n} ({v:.3g})" for n, v, share in values if not share <= tolerance]
         suffix = f", with {', '.join(sorted(as_names(fixed, 'fixed')))} fixed" if fixed_indices else ""
         raise ConstraintError(
             f"{description.name}: no configuration satisfies the constraints from this guess{suffix}; "

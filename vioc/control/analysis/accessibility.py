@@ -168,8 +168,8 @@ def accessibility(
     degree : int
         Degree of the longest brackets. Their number grows like (m + 1)^degree / degree.
     tolerance : float
-        Relative singular values and projections that count as zero, for brackets of norm one.
-        A mechanism's brackets are compared in units of its length, time and inputs, others in the units of x.
+        Relative singular values and projections that count as zero, for brackets of norm one. Brackets of a
+        mechanism are compared in units of its length, time and inputs, others in the units of `rates`.
     theta : numbers >= 1
         Values of theta to try in Sussmann's weighted degree.
 
@@ -206,8 +206,8 @@ def accessibility(
         raise ValueError(f"theta: expected numbers >= 1, got {theta}")
     about = x + APART * np.random.default_rng(0).uniform(-1, 1, (NEAR, n)) * (sizes + np.abs(x))
     (x, rank), *near = (_on_manifold(constraint, point, sizes) for point in (x, *about))
-    found, *others = _evaluate(fields, n, np.stack([x, *(point for point, _ in near)]), degree)
-    brackets, *others = ([_scaled(b, sizes, factors) for b in some] for some in (found, *others))
+    given, *others = _evaluate(fields, n, np.stack([x, *(point for point, _ in near)]), degree)
+    brackets, *others = ([_scaled(b, sizes, factors) for b in some] for some in (given, *others))
     ranks, size = _growth(brackets, n, degree, tolerance)
     closed = ranks[-1] < n - rank and all(
         len(growth) > 1 and growth[-2] == growth[-1] == ranks[-1]
@@ -219,7 +219,7 @@ def accessibility(
     candidates = [(_obstructions(brackets, n, t, tolerance, size, n - rank), t) for t in theta]
     best = min(candidates, key=lambda item: len(item[0]))
     still = bool(np.linalg.norm(drift.value) <= tolerance * max(1.0, size))
-    results = (n, degree, ranks, strong, still, best[0], best[1], tuple(found))
+    results = (n, degree, ranks, strong, still, best[0], best[1], tuple(given))
     return Accessibility(*results, closed=closed, held=rank)
 
 

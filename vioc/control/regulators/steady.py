@@ -22,9 +22,7 @@ from vioc.maps.protocol import OneStepMap
 
 GRIP = "grip."  # prefix of quantities for the remaining friction
 SETTLES = 1 - 1e-7  # poles closer to the unit circle count as not settling
-HARDLY = (
-    1e-3  # margin of an eigenvalue by the inputs, over that by the weights, if inputs hardly move its mode
-)
+HARDLY = 1e-3  # margin of a mode by the inputs, over that by the weights, if the inputs hardly move it
 NEARLY = 1e-14  # increase of a singular weight R, of the cost of one step of the inputs
 SEEN = 1e-6  # smallest motion of a named quantity with a mode, relative to the sizes of both
 SHARED = 1e-10  # relative singular value below which disregarded and other modes share an eigenvalue
