@@ -218,6 +218,14 @@ def test_refusals():
     )
     with pytest.raises(ValueError, match="errors of a constrained map"):
         lyapunov_level(held)
+    with pytest.raises(ValueError, match=r"region: an initial state violates .*: h = .*; give a function of"):
+        region_of_attraction(held, {"x": 0.5}, samples=3, steps=2)
+    swung = region_of_attraction(
+        held, lambda rng: np.r_[np.sin(a := rng.uniform(-1, 1)), -np.cos(a), 0, 0], samples=3, steps=2
+    )
+    assert len(swung.starts) == 3
+    with pytest.raises(TypeError, match="SteadyRegulator.*got ClosedLoop without u, K, P"):
+        lyapunov_level(ClosedLoop(loop.map, loop))
 
 
 def test_counts_and_goals_are_numbers():

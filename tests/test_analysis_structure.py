@@ -10,7 +10,7 @@ from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 import vioc
 from vioc import CasadiMap, D, Gravity, JointForce, K, Mass, MidpointVI, System, ty, tz
 from vioc.components import Skate
-from vioc.control import accessibility, controllability, dlqr, floquet, modes, observability
+from vioc.control import accessibility, controllability, dlqr, equilibrium, floquet, modes, observability
 
 # inside: brackets are counted as Witt says, and rounding is given to a linearization by hand
 from vioc.control.analysis.accessibility import hall_basis
@@ -449,6 +449,41 @@ def test_accessibility_is_the_same_in_other_units(metre, kilogram, second):
     off = q + [0, 1e-6, 0]
     with pytest.raises(ValueError, match="constraints are off"):
         accessibility(vioc.Continuous(loop), np.r_[off, 0 * q])
+
+
+def test_accessibility_takes_an_equilibrium_and_the_input_that_holds_it():
+    """A pole at rest at 30 degrees is one only with its motor's torque; a state of a map has momenta."""
+    pole = System(vioc.ry("theta")[tz(0.5, mass=2.0)], Gravity(0, 0, -9.81), JointForce("theta", "torque"))
+    dynamics, f = vioc.Continuous(pole), MidpointVI(pole, 0.01)
+    held = equilibrium(f, theta=np.pi / 6)
+    assert accessibility(dynamics, held).locally_controllable
+    assert accessibility(dynamics, [np.pi / 6, 0], u=held.u).locally_controllable
+    assert not accessibility(dynamics, [np.pi / 6, 0]).equilibrium
+    with pytest.raises(ValueError, match=r"u: expected shape \(1,\)"):
+        accessibility(dynamics, held, u=[1.0, 2.0])
+
+
+def test_a_force_without_effect_does_not_control():
+    """Forces perpendicular to a slide and along a hinge, both oblique: only rounding errors move them."""
+    c, s = np.cos([0.3, 0.5]), np.sin([0.3, 0.5])
+    normal = (s[0] * s[1], -c[0] * s[1], c[1])  # of the plane that rz(0.3), rx(0.5) turn into
+    push = vioc.WrenchInput("bob", "push", normal, (0, 0, 0), "hybrid")
+    slide = vioc.rz(0.3)[vioc.rx(0.5)[vioc.ty("b", name="bob", mass=1.0)]]
+    pair = System(vioc.tx("a", mass=1.0), slide, JointForce("a", "u"), push)
+    found = accessibility(vioc.Continuous(pair), np.zeros(4))
+    assert found.ranks[-1] == 2 and not found.accessible
+    hinge = vioc.rz(0.3)[vioc.rx(0.5)[vioc.ry("b")[vioc.tx(0.7, name="bob", mass=1.0)]]]
+    along = (-s[0] * c[1], c[0] * c[1], s[1])  # the axis of the hinge
+    turning = System(hinge, Gravity(0, 0, -9.81), vioc.WrenchInput("bob", "push", along, (0, 0, 0), "hybrid"))
+    found = accessibility(vioc.Continuous(turning), [0.4, 0.0], degree=3)
+    assert not found.accessible and found.closed
+
+
+def test_a_light_pole_on_a_heavy_cart_is_controllable():
+    cart = vioc.tx("x", mass=2.0)[vioc.ry("theta")[tz(0.5, mass=1e-12)]]
+    dynamics = vioc.Continuous(System(cart, Gravity(0, 0, -9.81), JointForce("x", "push")))
+    assert accessibility(dynamics, np.zeros(4)).locally_controllable
+    assert not accessibility(dynamics, [0, 1e-3, 0, 0]).equilibrium
 
 
 def test_symmetrization_cancels():

@@ -13,6 +13,7 @@ from vioc import (
     DistanceConstraint,
     Lagrangian,
     MidpointVI,
+    P,
     PointConstraint,
     System,
     coincident,
@@ -63,6 +64,36 @@ def test_the_configuration_found_is_the_same_in_other_units_of_length(metre):
         return q / [metre, metre, 1.0]
 
     np.testing.assert_allclose(found(metre), found(1.0), rtol=1e-10)
+
+
+def test_singular_and_distant_guesses_lead_to_closed_loops():
+    rod = System(tx("x")[ty("y", name="bob", mass=1)], DistanceConstraint("bob", "world", 1.0))
+    near = consistent_configuration(rod, [1e-8, 2e-8]).q
+    np.testing.assert_allclose(near, np.array([1, 2]) / np.sqrt(5), rtol=1e-6)
+    arm = rz("a")[tx(0.5, mass=1)[rz("b")[tx(0.5, name="tip", mass=1)]]]
+    folded = System(arm, DistanceConstraint("tip", "world", 0.6))
+    for bend in (1e-6, 1e-3):  # from the pose at which the distance has no slope
+        assert np.abs(consistent_configuration(folded, [0, np.pi - bend]).q).max() < 2 * np.pi
+    slider = System(arm, tx("s", name="pin", mass=1), coincident("tip", "pin", axes="xy"))
+    assert np.abs(consistent_configuration(slider, [0.3, -0.2, 1e3]).residual).max() < 1e-12
+
+
+def test_loops_far_from_the_origin_close_to_rounding_errors():
+    arm = rz("a")[tx(0.5, mass=1)[rz("b")[tx(0.5, name="tip", mass=1)]]]
+    far = System(tx(1e6)[arm, ty(0.6, name="post")], coincident("tip", "post", axes="xy"))
+    report = consistent_configuration(far, [0.1, 1.0])
+    assert np.abs(report.residual).max() <= 4 * np.spacing(1e6)
+
+
+def test_lengths_that_are_parameters_count_with_their_values():
+    def found(number, **lengths):
+        cart = tx("x", mass=1)[ty("y", mass=2)[rz("crank")[tx(number(0.4), name="tip", mass=1)]]]
+        post = tx(number(0.9))[ty(number(0.5), name="post")]
+        system = System(cart, post, coincident("tip", "post", axes="xy"))
+        return consistent_configuration(system, {"x": 200, "y": -100, "crank": 0.3}, **lengths).q
+
+    by_value = found(lambda a: P(f"L{10 * a:g}", a), L4=400.0, L9=900.0, L5=500.0)
+    np.testing.assert_allclose(by_value, found(lambda a: 1000 * a), rtol=1e-10)
 
 
 def test_redundant_constraints_are_named():

@@ -210,13 +210,34 @@ def test_what_is_not_weighed_is_named():
     ("push", "weight", "message"),
     [
         (1e-10, 1.0, "the inputs hardly move a mode of b; add an input"),
-        (1.0, 1e-20, "Q, beside R, hardly penalizes a mode of b; raise this weight"),
+        (1.0, 1e-20, ": Q, beside R, hardly penalizes a mode of b; raise Q there, or lower R"),
+        (1e-4, 1e-20, "hardly move, or Q, beside R, hardly penalizes a mode of b; add .*, or raise Q there"),
     ],
 )
 def test_what_inputs_hardly_move_is_told_from_what_weights_hardly_see(push, weight, message):
     f, rest = linear(np.diag([0.9, 1.0]), [[1.0], [push]], ("a", "b")), (np.zeros(2), np.zeros(1))
     with pytest.raises(OptimizationError, match=message):
         dlqr(f, rest, {"a": 1.0, "b": weight}, 1.0)
+
+
+def test_what_grows_is_not_offered_to_be_disregarded(two_places):
+    f = linear([[1, 0], [0, 1.5]], [[1], [0]], ("a", "b"))
+    with pytest.raises(
+        OptimizationError, match=r"cannot move the eigenvalues 1.5 \(of b\); add an input"
+    ) as told:
+        dlqr(f, (np.zeros(2), np.zeros(1)), 1.0, 1.0)
+    assert "disregard" not in str(told.value)
+
+
+def test_poles_of_what_inputs_hardly_move_are_right():
+    """Two poles of nearly one length on a cart; the expected numbers are by doubling with 80 digits."""
+    poles = ry("left")[tz(0.5, mass=0.2)], ry("right")[tz(0.49999, mass=0.2)]
+    f = MidpointVI(System(tx("x", mass=1.0)[poles], Gravity(0, 0, -9.81), JointForce("x", "force")), 0.01)
+    upright = equilibrium(f, x=0.0, left=0.0, right=0.0)
+    expected = {(1.0, 0.1): 0.989482, (100.0, 0.1): 0.994170, (1e4, 0.1): 0.998137, (1.0, 1e-3): 0.979818}
+    for (weight, R), pole in expected.items():
+        law = dlqr(f, upright, {"x": 1.0, "left": weight, "right": weight}, R)
+        assert np.abs(law.poles).max() == pytest.approx(pole, abs=5e-6)
 
 
 # -- filters --------------------------------------------------------------------------------------

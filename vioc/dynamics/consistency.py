@@ -16,6 +16,7 @@ from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ConstraintError, ModelError
 
 RANK_TOLERANCE = 1e-9  # smaller relative pivots and remainders of rows count as 0
+IMPROVES = 0.5  # largest misfit of a step over the one before it, if the constraints hold already
 ROUNDED = 64 * np.finfo(float).eps  # relative rounding error of a gradient, a sum of terms that cancel
 CLOSED, DRIFT = (
     1e-8,
@@ -105,26 +106,30 @@ def consistent_configuration(
     free = [i for i in range(lag.nd) if i not in fixed_indices]
     damping = 1e-3
     kept_by_place = np.flatnonzero(~np.array(lag.nonholonomic, bool))  # the others constrain velocities only
-    units = lag.natural_sizes[free]
+    units = lag.natural_sizes_with(parameters)[free]
 
     def relative(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the constraint values, relative to the terms that cancel in them, their slopes and sizes."""
         h, J, sizes = (a[kept_by_place] for a in lag.closure(q, **parameters))
+        sizes = np.maximum(sizes, np.abs(h))  # at a singular guess the slopes do not tell the terms
         sizes = np.where(sizes > 0, sizes, 1.0)
         return h / sizes, J[:, free] * units / sizes[:, None], sizes
 
     h, J, sizes = relative(q)
     iterations = 0
-    while np.abs(h).max(initial=0.0) > tolerance and iterations < 200 and damping < 1e12:
+    while iterations < 200 and damping < 1e12 and h.any():
         iterations += 1
+        closed = np.abs(h).max() <= tolerance
         # Levenberg-Marquardt: short steps where J loses rank, Newton's near a regular solution
         slack = max(damping * min(float(h @ h), 1.0), 1e-15)
         trial = q.copy()
         trial[free] += units * (J.T @ np.linalg.solve(J @ J.T + slack * np.eye(len(h)), -h))
         new = relative(trial)
         misfit = new[0] * new[2] / sizes
-        if misfit @ misfit < h @ h:
+        if misfit @ misfit < (IMPROVES**2 if closed else 1.0) * h @ h:
             q, (h, J, sizes), damping = trial, new, max(damping / 4, 1e-12)
+        elif closed:  # to rounding errors
+            break
         else:
             damping *= 8
     if not np.abs(h).max(initial=0.0) <= tolerance:  # NaN fails as well

@@ -25,7 +25,7 @@ from vioc.dynamics.consistency import rank_of_rows
 from vioc.dynamics.description.system import System, as_system
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.masses import fault_at, natural_length
+from vioc.dynamics.masses import fault_at, own_length
 from vioc.errors import ConstraintError, ModelError
 from vioc.names import INPUTS, in_order
 
@@ -140,10 +140,27 @@ class Continuous:
             flow = ca.substitute(flow, g.parameters, ca.SX(self._theta))
         return ca.Function("rates", [ca.vertcat(g.q_vector, g.v_vector), g.u_vector], [flow])
 
-    @cached_property
-    def natural_length(self) -> float:
-        """Typical length of the mechanism, m, by which translations are judged."""
-        return natural_length(self.system)
+    def length(self, q: np.ndarray) -> float:
+        """Return a typical length of the mechanism at a configuration q (nq,), m.
+
+        It is the largest distance of a frame from the first frame; if this is 0, the length that `Lagrangian`
+        finds in the description, else the largest translation in q, else 1 m.
+        """
+        places = self._places(q[None], self._theta)[0].reshape(-1, 3)
+        apart = np.linalg.norm(places - places[:1], axis=1).max(initial=0.0)
+        slides = [
+            float(abs(v))
+            for n, v in zip(self.system.variables, q, strict=True)
+            if n not in self.system.angles
+        ]
+        return float(apart) or own_length(self.system, self.parameters) or max(slides, default=0.0) or 1.0
+
+    @property
+    def input_units(self) -> tuple[str, ...]:
+        """SI units of the inputs, "" where unknown."""
+        forces, angles = self.system.forces, self.system.angles
+        units = {n: force.input_unit(angles) for force in forces for n in force.input_names()}
+        return tuple(units[n] for n in self.system.inputs)
 
     @cached_property
     def held(self) -> ca.Function:
@@ -313,6 +330,14 @@ class Continuous:
         lag, g = self.lagrangian, self.lagrangian.graph
         args = [g.q_vector, g.v_vector, g.u_vector, g.t, part(self.a_vector, lag.nd), g.parameters]
         return Evaluator(ca.Function("dynamic", args, [self.solution[0]]))
+
+    @cached_property
+    def _places(self) -> Evaluator:
+        g = self.lagrangian.graph
+        places = [vec.column(g.node_pose(i)[1]) for i in range(len(self.system.nodes))]
+        return Evaluator(
+            ca.Function("places", [g.q_vector, g.parameters], [ca.vertcat(ca.SX(0, 1), *places)])
+        )
 
     @cached_property
     def _matrices(self) -> Evaluator:

@@ -347,9 +347,12 @@ class Lagrangian:
         """Typical magnitudes (nq,) of the variables: 1 rad for an angle, a natural length for a translation.
         The natural length, m, is a typical length of the mechanism.
         """
-        return np.where(
-            [n in self.system.angles for n in self.system.variables], 1.0, natural_length(self.system)
-        )
+        return self.natural_sizes_with({})
+
+    def natural_sizes_with(self, parameters: Mapping[str, float]) -> np.ndarray:
+        """Return `natural_sizes` (nq,) for given values of some parameters."""
+        length = natural_length(self.system, parameters)
+        return np.where([n in self.system.angles for n in self.system.variables], 1.0, length)
 
     def rotors(self, theta: np.ndarray) -> np.ndarray:
         """Return the inertia of the geared rotors at each variable (nq,); 0 for a variable without a rotor.
@@ -521,7 +524,8 @@ class Lagrangian:
         return (
             h,
             J,
-            np.abs(J) @ (self.natural_sizes + np.abs(q)) + self.constraint_sizes(q, **parameters)[:, 0],
+            np.abs(J) @ (self.natural_sizes_with(parameters) + np.abs(q))
+            + self.constraint_sizes(q, **parameters)[:, 0],
         )
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:

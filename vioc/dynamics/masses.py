@@ -30,22 +30,31 @@ def typical_masses(system: System, parameters: Mapping[str, float] | None = None
     return np.where(diagonals > 0, diagonals, 1.0)
 
 
-@lru_cache(maxsize=32)
-def natural_length(system: System) -> float:
+def natural_length(system: System, parameters: Mapping[str, float] | None = None) -> float:
     """Return a characteristic length of a mechanism, m, as the scale of its translations.
 
     It is the radius at which the whole mass has the largest moment of inertia of an angle, with all slides
-    at 0. Without angles it is the largest offset of a frame within its link, and 1 m if all are 0.
+    at 0. Without angles it is the largest offset of a frame within its link, and 1 m if all are 0. The values
+    of `parameters` default to the declared ones.
     """
-    turning = np.array([n in system.angles for n in system.variables], bool)
-    masses = (node.frame.mass.mass for node in system.nodes if node.frame.mass)
-    whole = sum(float(m) for m in masses)
+    return own_length(system, {**system.parameters, **(parameters or {})}) or 1.0
+
+
+def own_length(system: System, parameters: Mapping[str, float]) -> float:
+    """Return `natural_length`, but 0 for a mechanism in whose description no length is found."""
+    return _own_length(system, tuple(parameters.items()))
+
+
+@lru_cache(maxsize=32)
+def _own_length(system: System, parameters: tuple[tuple[str, float], ...]) -> float:
+    values = dict(parameters)
+    turning, whole = np.array([n in system.angles for n in system.variables], bool), system.mass(values)
     if turning.any() and whole > 0:
-        moments = _largest_diagonals(system, _random(system) * turning)[turning]
+        moments = _largest_diagonals(system, _random(system) * turning, values)[turning]
         if moments.max() > 0:
             return float(np.sqrt(moments.max() / whole))
-    places = _numbers(system, system.parameters)[1]
-    return max((float(np.linalg.norm(p)) for link, _, p in places if link >= 0), default=0.0) or 1.0
+    places = _numbers(system, values)[1]
+    return max((float(np.linalg.norm(p)) for link, _, p in places if link >= 0), default=0.0)
 
 
 def _largest_diagonals(

@@ -19,6 +19,7 @@ Array = np.ndarray
 Tree = Any  # an index of a vector field (0 is the drift), or a pair of trees
 NEAR, APART = 3, 0.1  # number of generic points near the given point, and their relative distance
 HELD, ITERATIONS = 1e-9, 50  # largest residual of constraints, and number of iterations to reduce it
+NOTHING = 1e-12  # effect of a typical force, relative to those of others, that is rounding errors
 MOST_PERMUTATIONS = 6  # largest number of inputs: 720 terms of a symmetrized bracket
 
 
@@ -151,6 +152,7 @@ def accessibility(
     rates: Any,
     x: Any,
     *,
+    u: Any = None,
     degree: int = 4,
     tolerance: float = 1e-9,
     theta: tuple[float, ...] = (1.0, 1e3),
@@ -163,8 +165,11 @@ def accessibility(
     rates : casadi.Function or `vioc.Continuous`
         Function (x, u) -> dx/dt, affine in u; further inputs (parameters) are not supported. Or an object
         with such `rates` and with `held`, functions of x that remain 0: a mechanism with its constraints.
-    x : (n,)
-        For a mechanism [q, v] that satisfies the constraints.
+    x : (n,), or Equilibrium of a map of the mechanism
+        For a mechanism [q, v], not momenta, that satisfies the constraints.
+    u : (m,), optional
+        Inputs that are part of the drift f0, such as those that hold an equilibrium; default those of the
+        equilibrium, else 0.
     degree : int
         Degree of the longest brackets. Their number grows like (m + 1)^degree / degree.
     tolerance : float
@@ -193,7 +198,10 @@ def accessibility(
     """
     degree, tolerance = as_count(degree, "degree"), as_share(tolerance, "tolerance")
     constraint = getattr(rates, "held", None)
-    n, fields = _fields(getattr(rates, "rates", rates))
+    if hasattr(rates, "system") and hasattr(x, "multipliers"):
+        u = x.u if u is None else u
+        x = [*(x[name] for name in rates.system.variables), *np.zeros(len(rates.system.variables))]
+    n, fields = _fields(getattr(rates, "rates", rates), u)
     x = check_array(x, (n,), "x")
     constraint = None if constraint is None or not constraint.numel_out(0) else constraint
     sizes, factors = _units(rates, fields, x)
@@ -226,29 +234,35 @@ def accessibility(
 def _units(rates: Any, fields: list[ca.Function], x: Array) -> tuple[Array, Array]:
     """Return the sizes (n,) of the states, and the factors (m+1,) of the vector fields f0, g1, ...
 
-    In these units a mechanism's variables, rates and inputs have magnitudes near 1: the unit of time is that
-    of a fall by its length, or of its fastest motion at x, and a unit of an input moves the state by 1. The
-    units of other systems are those of their states.
+    For a mechanism, the size of an angle is 1 rad, and that of a translation is a length of the mechanism at
+    x. The unit of time is the inverse of the largest of a few rates at x, such as that of a fall by this
+    length. Each g_i is scaled so that it and its derivative have norm 1, unless it consists of rounding
+    errors of a force. Other systems are not scaled.
     """
-    length = getattr(rates, "natural_length", None)
-    if length is None:
+    if not hasattr(rates, "length"):
         return np.ones(len(x)), np.ones(len(fields))
-    lengths = np.where([name in rates.system.angles for name in rates.system.variables], 1.0, length)
-    n = len(lengths)
+    n, system = len(x) // 2, rates.system
+    length = rates.length(x[:n])
+    lengths = np.where([name in system.angles for name in system.variables], 1.0, length)
     rate, slope = (np.array(value) for value in _with_slope(fields[0])(x))
     slope = slope[n:].reshape(n, 2, n) * lengths / lengths[:, None, None]
     per_second = [
-        np.sqrt(rates.system.gravity(rates.parameters) / length),
+        np.sqrt(system.gravity(rates.parameters) / length),
         np.sqrt(np.linalg.norm(rate[n:, 0] / lengths)),
         np.sqrt(np.linalg.norm(slope[:, 0])),
         np.linalg.norm(slope[:, 1]),
-        np.linalg.norm(x[n:] / lengths),
     ]
-    time = 1 / (max(per_second) or 1.0)
+    # slow speeds set no unit of time: rounding errors of a body at rest would count as motion
+    time = 1 / max(max(per_second) or 1.0, float(np.linalg.norm(x[n:] / lengths)))
     sizes = np.concatenate([lengths, lengths / time])
     moved = [[np.array(value) for value in _with_slope(g)(x)] for g in fields[1:]]
-    norms = [np.linalg.norm(np.hstack([g, slope * sizes]) / sizes[:, None]) for g, slope in moved]
-    return sizes, np.array([time, *(1 / (norm or 1.0) for norm in norms)])
+    norms = np.array([np.linalg.norm(np.hstack([g, slope * sizes]) / sizes[:, None]) for g, slope in moved])
+    force = system.mass(rates.parameters) * length / time**2
+    typical = np.array([{"N": force, "N m": force * length}.get(unit, 0.0) for unit in rates.input_units])
+    effects = typical * time * norms
+    rounding = (effects > 0) & (effects <= NOTHING * max(1.0, effects.max(initial=0.0)))
+    factors = np.where(rounding, typical * time, 1 / np.where(norms > 0, norms, 1.0))
+    return sizes, np.array([time, *factors])
 
 
 def _with_slope(function: ca.Function) -> ca.Function:
@@ -303,8 +317,10 @@ def _growth(brackets: list[Bracket], n: int, degree: int, tolerance: float) -> t
     return tuple(_span(some, n, tolerance, size).shape[1] for some in up_to), size
 
 
-def _fields(rates: ca.Function) -> tuple[int, list[ca.Function]]:
-    """Return the number of states, and the drift and input vector fields."""
+def _fields(rates: ca.Function, held: Any) -> tuple[int, list[ca.Function]]:
+    """Return the number of states, and the drift and input vector fields.
+    The drift includes the inputs `held` (m,); None stands for 0.
+    """
     if not isinstance(rates, ca.Function) or rates.n_in() != 2 or rates.n_out() != 1:
         raise ValueError(
             "rates: expected a casadi.Function (x, u) -> dx/dt with two inputs and one output, got "
@@ -314,11 +330,12 @@ def _fields(rates: ca.Function) -> tuple[int, list[ca.Function]]:
     if rates.numel_out(0) != n:
         raise ValueError(f"rates: dx/dt has {rates.numel_out(0)} entries, x has {n}")
     x, u = ca.SX.sym("x", n), ca.SX.sym("u", m)
+    constant = np.zeros(m) if held is None else check_array(held, (m,), "u")
     flow = ca.densify(rates(x, u))
     by_u = ca.jacobian(flow, u)
     if ca.depends_on(ca.vec(by_u), u) and m:
         raise ValueError("rates: dx/dt is not affine in u; make the inputs states and their rates the inputs")
-    columns = [ca.substitute(flow, u, ca.SX.zeros(m)), *ca.horzsplit(by_u)]
+    columns = [ca.substitute(flow, u, ca.DM(constant)), *ca.horzsplit(by_u)]
     return n, [ca.Function(f"field{i}", [x], [ca.densify(c)], {"cse": True}) for i, c in enumerate(columns)]
 
 

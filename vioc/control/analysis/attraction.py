@@ -21,6 +21,9 @@ from vioc.errors import StepError, trying
 from vioc.names import by_name, in_order, meaning
 from vioc.sweeps import sweep
 
+FEW = 5  # random initial states that are checked first
+VIOLATED = 1e-6  # largest |h| of an initial state, relative to the terms that cancel in h
+
 CONFIDENCE = 1.959964  # standard deviations of a 95 % interval
 
 
@@ -132,7 +135,7 @@ def region_of_attraction(
     TypeError
         An object that is not a loop.
     ValueError
-        Wrong names, shapes, values; a missing target.
+        Wrong names, shapes, values; a missing target; an initial state that violates a constraint.
     """
     if not (hasattr(loop, "map") and hasattr(loop, "rollout")):
         raise TypeError(
@@ -154,6 +157,9 @@ def region_of_attraction(
         raise ValueError(f"goal: expected errors > 0 of shape ({f.ndx},), not all infinite, got {goal!r}")
     samples, steps, batch = as_count(samples, "samples"), as_count(steps, "steps"), as_count(batch, "batch")
     sampler = region if callable(region) else StartBox.of(f, region, center)
+    first = np.random.default_rng(seed)
+    for _ in range(FEW):  # before the simulations; all states are checked after them
+        _check_constraints(f, np.asarray(sampler(first), float))
     points = [{"count": min(batch, samples - i)} for i in range(0, samples, batch)]
     task = functools.partial(_catch, loop, sampler, center, limits, steps, how)
     parts = sweep(
@@ -167,6 +173,8 @@ def region_of_attraction(
     ).values
     starts = np.concatenate([d["starts"] for d in parts])
     distances = np.concatenate([d["distances"] for d in parts])
+    for x0 in starts:
+        _check_constraints(f, x0)
     units = {n: f.unit(n) for n in f.state_names}
     return Attraction(starts, distances <= 1, distances, f.state_names, units, center)
 
@@ -195,6 +203,25 @@ class StartBox:
 
     def __call__(self, rng: np.random.Generator) -> np.ndarray:
         return rng.uniform(self.low, self.high)
+
+
+def _check_constraints(f: Any, x: np.ndarray) -> None:
+    """Raise `ValueError` if an initial state (nx,) of a mechanism violates a constraint.
+    Its first step would move the mechanism onto the constraint manifold.
+    """
+    while getattr(f, "inner", None) is not None:
+        f = f.inner
+    lagrangian = getattr(f, "whole", None)
+    if lagrangian is None or not lagrangian.constraint_names:
+        return
+    h, _, sizes = lagrangian.closure(x[: len(lagrangian.system.variables)], **f.parameters)
+    for name, value, size in zip(lagrangian.constraint_names, h, sizes, strict=True):
+        if not abs(value) <= VIOLATED * size:
+            raise ValueError(
+                f"region: an initial state violates {name}: h = {value:.3g}, expected 0; give a function of "
+                "a random generator that returns states on the constraint manifold, such as by "
+                "f.consistent_configuration"
+            )
 
 
 def _catch(

@@ -133,12 +133,21 @@ def lyapunov_level(
 
     Raises
     ------
+    TypeError
+        An object without these, such as a `ClosedLoop`.
     ValueError
         A map that depends on time, or has constraints, since states off the constraint manifold have no
         meaning (`region_of_attraction` accepts a sampler); wrong shapes.
     OptimizationError
         If P is not positive definite, or V increases arbitrarily near to the equilibrium.
     """
+    missing = [name for name in ("map", "x", "u", "K", "P") if not hasattr(loop, name)]
+    if missing:
+        raise TypeError(
+            "loop: expected a SteadyRegulator, or an object with map, x, u, K and P, got "
+            f"{type(loop).__name__} without {', '.join(missing)}; region_of_attraction takes closed loops "
+            "with bounds"
+        )
     f = loop.map
     if f.multiplier_names:
         raise ValueError(

@@ -106,8 +106,7 @@ class Sizes:
         self._inertia: dict[str, float] = {}
         system = getattr(body, "system", None)
         if system is not None:
-            masses = (node.frame.mass for node in system.nodes)
-            self._mass = sum(_number(body, m.mass) for m in masses if m)
+            self._mass = system.mass(body.parameters)
             self._inertia = _inertias(body)
             self.extent = max(_between_masses(body, X[:1]), self._gyration(body))
             extent = max(_extent(body, X), self.extent)
@@ -256,12 +255,6 @@ def _between_masses(body: Any, X: np.ndarray) -> float:
         return 0.0
     at = body.frame_positions(X[:, : body.nx])[:, heavy]
     return _largest(np.linalg.norm(at - at[:, :1], axis=-1))
-
-
-def _number(body: Any, value: Any) -> float:
-    """Return a number of a description, with the map's values of parameters."""
-    name = getattr(value, "name", None)
-    return float(value if name is None else value.of(body.parameters.get(name, value.value)))
 
 
 def _extent(body: Any, X: np.ndarray) -> float:

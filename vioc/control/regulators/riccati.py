@@ -15,7 +15,9 @@ from vioc.control.stages.linear_quadratic import LinearQuadratic, joined
 from vioc.control.stages.recursion import NoMinimum, Recursion
 from vioc.errors import OptimizationError
 
-KLEINMAN, STAYS = 10, 1e-13  # most iterations, and the relative change of the gain that ends them
+# Kleinman's iteration: most steps, and the relative change of the gain that is rounding
+KLEINMAN, STAYS = 10, 1e-13
+CONTRACTS = 0.1  # largest change of the gain over the first one at which the iteration converges
 
 
 def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.ndarray, np.ndarray]:
@@ -78,6 +80,8 @@ def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.nd
     The solution of the algebraic equation comes from an ordered pencil (SciPy), which is inaccurate if A is
     singular or far from normal, as in maximal coordinates. It is refined by Kleinman's iteration: P is the
     cost of the gain, the sum of (A - BK)'^j (Q + K'RK - SK - K'S') (A - BK)^j, until the gain is constant.
+    The refinement is left out if it does not converge: if inputs hardly move an unstable mode, rounding
+    errors of this sum are larger than those of the pencil.
 
     Raises
     ------
@@ -96,12 +100,19 @@ def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.nd
     with np.errstate(invalid="ignore"):  # scipy casts scales of its balancing to integers
         P = solve_discrete_are(A, B, Q, R, s=S if S.any() else None)
     K = _gain(A, B, P, R, S)
+    refined, changes = (K, P), [np.inf]
     for _ in range(KLEINMAN):
-        better = _cost_of(A - B @ K, Q + K.T @ R @ K - S @ K - K.T @ S.T)
-        if better is None:
+        before = refined[0]
+        cost = _cost_of(A - B @ before, Q + before.T @ R @ before - S @ before - before.T @ S.T)
+        if cost is None:
             break
-        before, P, K = K, better, _gain(A, B, better, R, S)
-        if np.abs(K - before).max() <= STAYS * np.abs(K).max():
+        refined = _gain(A, B, cost, R, S), cost
+        changes.append(
+            np.abs(refined[0] - before).max() / np.abs(refined[0]).max(initial=np.finfo(float).tiny)
+        )
+        if changes[-1] <= max(STAYS, CONTRACTS * changes[1] * (len(changes) > 2)):
+            K, P = refined
+        if changes[-1] <= STAYS or (len(changes) > 2 and changes[-1] >= changes[-2]):
             break
     return K * u[:, None] / x, P / np.outer(x, x)
 

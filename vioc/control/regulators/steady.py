@@ -22,7 +22,10 @@ from vioc.maps.protocol import OneStepMap
 
 GRIP = "grip."  # prefix of quantities for the remaining friction
 SETTLES = 1 - 1e-7  # poles closer to the unit circle count as not settling
-HARDLY = 1e-3  # margin of a mode by the inputs, over that by the weights, if the inputs hardly move it
+# Controllability of a mode (`hautus_margins`): below the first number the inputs are to blame for a mode that
+# hardly settles, above the second one the weights are, and between them either may be
+HARDLY, CLEARLY = 1e-6, 1e-3
+ALIKE = 1e-6  # difference of eigenvalues that are as slow as the slowest
 NEARLY = 1e-14  # increase of a singular weight R, of the cost of one step of the inputs
 SEEN = 1e-6  # smallest motion of a named quantity with a mode, relative to the sizes of both
 SHARED = 1e-10  # relative singular value below which disregarded and other modes share an eigenvalue
@@ -40,6 +43,7 @@ class Words(NamedTuple):
     weigh: str
     hardly_act: str
     hardly_weighed: str
+    raised: str
     exact: str
 
 
@@ -51,6 +55,7 @@ REGULATOR = Words(
     "penalize in Q what moves with them",
     "the inputs hardly move",
     "Q, beside R, hardly penalizes",
+    "raise Q there, or lower R",
     "",
 )
 FILTER = Words(
@@ -61,6 +66,7 @@ FILTER = Words(
     "give process noise W to what they are made of",
     "the measurements hardly see",
     "process noise, beside that of the measurements, hardly excites",
+    "raise W there, or lower the variances of the measurements",
     "or exact measurements move poles to zeros of the system on the unit circle: give them a variance R > 0",
 )
 
@@ -134,7 +140,8 @@ def stabilized(
         return near
     if stuck := stuck_modes(A, B, names, T):
         advice = f"{words.cannot} the eigenvalues {stuck}; {words.act}"
-        advice += ", or let that go by disregard=[...], its names" * (not named)
+        grows = np.abs(np.linalg.eigvals(unreached_modes(A, B)[0])).max(initial=0.0) > 1 + UNSETTLED
+        advice += ", or let that go by disregard=[...], its names" * (not named and not grows)
     elif (root := _root(A, B, Q, R, S)) is None:
         advice = "the weights [Q S; S' R] must not be indefinite"
     elif ignored := stuck_modes(root[0].T, root[1].T, names, T, circle=True):
@@ -144,12 +151,16 @@ def stabilized(
         if largest < 1 and not grips and (sides(loop, poles) < 0).all():
             return K, P, poles
         values, vectors = np.linalg.eig(loop)
-        slow = values[np.argmax(np.abs(values))]
-        slowest = np.abs(T[:, counted] @ (vectors[:, np.argmax(np.abs(values))] / natural_units(loop)))
-        what = ", ".join(names[int(i)] for i in np.flatnonzero(slowest > 0.1 * slowest.max()))
-        weak = _margin(A, B, slow) <= HARDLY * _margin(root[0].T, root[1].T, slow)
-        advice = f"{words.hardly_act if weak else words.hardly_weighed} a mode of {what}; "
-        advice += words.act if weak else "raise this weight"
+        slow = np.flatnonzero(np.abs(values) >= np.abs(values).max() - ALIKE)
+        moved = np.abs(T[:, counted] @ (vectors[:, slow] / natural_units(loop)[:, None]))
+        moves = (moved > 0.1 * moved.max(axis=0)).any(axis=1)
+        what = ", ".join(names[int(i)] for i in np.flatnonzero(moves))
+        eigenvalues, margins = hautus_margins(A, B)
+        margin = float(margins[np.abs(eigenvalues) >= 1 - UNSETTLED].min(initial=np.inf))
+        causes = [(words.hardly_act, words.act)] * (margin < CLEARLY)
+        causes += [(words.hardly_weighed, words.raised)] * (margin > HARDLY)
+        said, cures = (", or ".join(texts) for texts in zip(*causes, strict=True))
+        advice = f"{said} a mode of {what}; {cures}"
         advice += f"; {words.exact}" * bool(free)
         if grips:
             advice = (
@@ -158,15 +169,6 @@ def stabilized(
                 "model without that friction"
             )
     raise OptimizationError(f"{words.none} ({error}): {advice}") from None
-
-
-def _margin(A: np.ndarray, B: np.ndarray, s: complex) -> float:
-    """Return a measure of the controllability of the eigenvalues of A that are nearest to s.
-    It is the least of `hautus_margins` among them.
-    """
-    eigenvalues, margins = hautus_margins(A, B)
-    apart = np.abs(eigenvalues - s)
-    return float(margins[apart <= apart.min() + UNSETTLED].min())
 
 
 def _nearly_free(

@@ -244,9 +244,15 @@ class System:
         self.check_components(values, given)
         return values
 
+    def mass(self, parameters: Mapping[str, float]) -> float:
+        """Return the mass of all bodies, kg, for given values of all parameters."""
+        masses = (node.frame.mass for node in self.nodes)
+        return sum(_number(m.mass, parameters) for m in masses if m)
+
     def gravity(self, parameters: Mapping[str, float]) -> float:
-        """Return the acceleration of gravity, m/s^2, 0 without gravity, for given values of all parameters.
-        It is that of the components that act on all masses, or the largest of those that act on one mass.
+        """Return the acceleration of gravity, m/s^2, for given values of all parameters; 0 without gravity.
+        Accelerations that act on all bodies are added. If one that acts on a single body is larger than their
+        sum, the result is the largest of these.
         """
         total, largest = np.zeros(3), 0.0
         for component in self.potentials:
