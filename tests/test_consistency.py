@@ -29,7 +29,7 @@ from vioc import (
 # inside: the rank report of a matrix by itself, and a kind of constraint that is no component yet
 from vioc.dynamics.consistency import rank_of_rows
 from vioc.dynamics.description.component import Constraint
-from vioc.errors import ConstraintError, ModelError
+from vioc.errors import ConstraintError, ConstraintWarning, ModelError
 
 
 def four_bar(extra=()):
@@ -94,6 +94,16 @@ def test_lengths_that_are_parameters_count_with_their_values():
 
     by_value = found(lambda a: P(f"L{10 * a:g}", a), L4=400.0, L9=900.0, L5=500.0)
     np.testing.assert_allclose(by_value, found(lambda a: 1000 * a), rtol=1e-10)
+
+
+def test_a_rollout_from_an_open_loop_warns_of_it():
+    f = MidpointVI(four_bar(), 0.01)
+    start = f.initial_state(f.consistent_configuration({"a": 0.3, "b": 1.2, "c": 0.2}))
+    f.rollout(start, steps=1)
+    with pytest.warns(
+        ConstraintWarning, match=r"the first state violates pin.* \(.*\).*consistent_configuration"
+    ):
+        f.rollout(start + [0.1, 0, 0, 0, 0, 0], steps=1)
 
 
 def test_redundant_constraints_are_named():

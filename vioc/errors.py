@@ -73,6 +73,13 @@ class ChartWarning(UserWarning):
     """Warning that a rollout comes near a singularity of Euler angles."""
 
 
+class ConstraintWarning(UserWarning):
+    """Warning that a rollout starts where constraints are violated.
+
+    The first step moves the mechanism onto the constraint manifold.
+    """
+
+
 class RedundancyWarning(UserWarning):
     """Warning that a map omits constraints because other constraints imply them.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -406,7 +405,18 @@ def driven(joints: Mapping[str, RobotJoint], inputs: Any, words: str = "'all'") 
 def warn_unsupported(source: str, unsupported: Sequence[Unsupported]) -> None:
     """Issue a warning that lists the unsupported parts of a robot file."""
     if unsupported:
-        counts = Counter(u.what for u in unsupported)
-        listed = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in counts.items())
+        lines: dict[str, list[int]] = {}
+        for part in unsupported:
+            lines.setdefault(part.what, []).append(part.line)
+        listed = ", ".join(what + _where(places) for what, places in lines.items())
         message = f"{source}: not or not fully supported: {listed}; `unsupported` says where"
         warnings.warn(message, RobotWarning, stacklevel=4)
+
+
+def _where(lines: Sequence[int]) -> str:
+    """Return the lines of parts of a file as text, such as " (3 x, lines 4, 7, ...)"."""
+    known = [str(line) for line in lines[:3] if line]
+    where = f"line{'s' * (len(known) > 1)} {', '.join(known)}{', ...' * (len(lines) > 3)}" if known else ""
+    count = f"{len(lines)} x" if len(lines) > 1 else ""
+    text = ", ".join(filter(None, (count, where)))
+    return f" ({text})" if text else ""

@@ -22,6 +22,7 @@ from vioc.dynamics.consistency import (
     check_holonomic,
     consistent_configuration,
     may_be_dependent,
+    warn_violated,
 )
 from vioc.dynamics.description.component import VelocityConstraint
 from vioc.dynamics.description.system import System, as_system
@@ -159,6 +160,7 @@ class MechanicalMap(KernelMap):
         return rebuilt(type(self), system, self.dt, self._options, self.parameters)
 
     def _review(self, trajectory: Trajectory) -> None:
+        warn_violated(self.whole, trajectory)
         warn_near_singularity(trajectory, self._charts)
         warn_slack(trajectory)
 
