@@ -113,7 +113,8 @@ class ClosedLoop:
     def __post_init__(self) -> None:
         f = self.plant
         if not isinstance(f, OneStepMap):
-            raise TypeError(f"plant: expected a map, got {type(f).__name__}")
+            advice = "; give its .map" if isinstance(getattr(f, "map", None), OneStepMap) else ""
+            raise TypeError(f"plant: expected a map, got {type(f).__name__}{advice}")
         law_map = getattr(as_law(self.law), "map", f)
         missing = [n for n in ("measurement", "start", "correct", "predict") if not hasattr(self.observer, n)]
         if self.observer is not None and missing:

@@ -366,8 +366,8 @@ def constant_bounds(
     quantities = set(f.quantities.names()).difference(known)
     if other := next((name for name in as_bounds(bounds) if name in quantities), None):
         input = INPUTS + other
-        advice = f"; the input is {input!r}" if input in known else f": {few(known)}"
-        raise ModelError(f"bounds: expected names of {kinds}, got {other!r}{advice}")
+        advice = f"; the input is {input!r}" if input in known else ""
+        raise ModelError(f"bounds: expected names of {kinds} ({few(known)}), got {other!r}{advice}")
     given = by_name(as_bounds(bounds), known, "bounds")
     low, high = bound_arrays(given, known, 1)
     return low[0], high[0]

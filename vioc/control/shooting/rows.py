@@ -494,5 +494,5 @@ class ConstraintRows:
                 if not low - room <= v <= high + room:
                     raise StartOutside(
                         f"x0: {name} = {v:.6g} is outside of its limits [{low:.6g}, {high:.6g}] at the "
-                        f"start, where no input can change it; x0 = {curve.x[0]}"
+                        "start, where no input can change it"
                     )
