@@ -31,7 +31,7 @@ import numpy as np
 
 import vioc
 from vioc.control import Cost, quadratic
-from vioc.errors import ConstraintError, StepError, trying
+from vioc.errors import StepError, trying
 
 SEED = 39
 JOINTS = 2, 12
@@ -116,10 +116,10 @@ def _drawn(rng: np.random.Generator, index: int, most: int) -> PostureTask | str
         system = vioc.System(*links.frames(anchors), *terms, *closures, name=system.name)
     lag = vioc.Lagrangian(system)
     if loop:
-        try:
-            q = vioc.consistent_configuration(lag, q + NEAR * links.unit * rng.standard_normal(links.count)).q
-        except ConstraintError:
+        closed = _closed(lag, q + NEAR * links.unit * rng.standard_normal(links.count))
+        if closed is None:
             return "not closed"
+        q = closed
     left = _left(lag, q)
     if left is None:
         return "rigid"
@@ -278,15 +278,32 @@ def _moves(f: vioc.MidpointVI, x0: np.ndarray, steps: int) -> bool:
     return True
 
 
+def _closed(lag: vioc.Lagrangian, q: np.ndarray) -> np.ndarray | None:
+    """A configuration near q that satisfies the constraints, or None.
+
+    Levenberg-Marquardt in SI units, and not vioc's own search, so that tasks remain what they are.
+    """
+    damping, h = 1e-3, lag.constraints(q)
+    for _ in range(200):
+        if np.abs(h).max() <= 1e-12:
+            return q
+        J = lag.constraint_jacobian(q)
+        slack = max(damping * min(float(h @ h), 1.0), 1e-15)
+        trial = q + J.T @ np.linalg.solve(J @ J.T + slack * np.eye(len(h)), -h)
+        new = lag.constraints(trial)
+        if new @ new < h @ h:
+            q, h, damping = trial, new, max(damping / 4, 1e-12)
+        else:
+            damping *= 8
+    return None
+
+
 def _along(lag: vioc.Lagrangian, q: np.ndarray, way: np.ndarray) -> np.ndarray | None:
     """The end of a way from q along the constraints: the last place where these are independent."""
     if not lag.system.constraints:
         return q + way
     for part in range(PARTS):
-        try:
-            on = vioc.consistent_configuration(lag, q + way / PARTS).q
-        except ConstraintError:
-            on = None
+        on = _closed(lag, q + way / PARTS)
         if on is None or _left(lag, on) is None:
             return q if part >= LEAST else None
         q = on

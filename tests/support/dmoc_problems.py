@@ -24,7 +24,8 @@ def four_bar(dt=0.02):
     rocker = tx(1.0)[ry("rocker")[tx(0.4, mass=0.3), tx(0.8, name="tip")]]
     pins = coincident("end", "tip", "xz", name="pin")
     system = System(crank, rocker, Gravity(0, 0, -9.81), JointForce("crank", "torque"), pins)
-    start = vioc.consistent_configuration(system, {"crank": -0.5, "coupler": -0.5, "rocker": -2.0})
+    q = -0.27965071378756173, -0.46952085039786756, -1.4243811674744762
+    start = vioc.consistent_configuration(system, dict(zip(("crank", "coupler", "rocker"), q, strict=True)))
     return vioc.MidpointVI(system, dt), start
 
 

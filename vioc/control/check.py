@@ -193,7 +193,7 @@ def _check_map(
     base = f.step(x, u, k)
 
     def moved(s: float) -> Trajectory:
-        return f.rollout(f.retract(x, s * dx), (u + s * du)[None], k0=k)
+        return f.rollout(f.retract(x, s * dx), (u + s * du)[None], k0=k, warn=False)
 
     def next_state(s: float) -> float:
         return float(z @ f.difference(base, moved(s).x[1]))
@@ -225,7 +225,8 @@ def _check_cost(cost: Cost, run: Trajectory, rng: np.random.Generator) -> list[D
     dx, du = dx / scale, du / scale
 
     def value(s: float) -> float:
-        return cost.value(f.rollout(f.retract(run.x[0], s * dx[0]), run.u + s * du, k0=run.k0, dt=lengths))
+        x0 = f.retract(run.x[0], s * dx[0])
+        return cost.value(f.rollout(x0, run.u + s * du, k0=run.k0, dt=lengths, warn=False))
 
     e = cost.expand(run, lin)
     first = float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))

@@ -120,7 +120,8 @@ def consistent_configuration(
 
     h, J, sizes = relative(q)
     iterations = 0
-    while iterations < 200 and damping < 1e12 and h.any():
+    closed = np.abs(h).max(initial=0.0) <= tolerance  # a guess that is accepted remains as it is
+    while iterations < 200 and damping < 1e12 and h.any() and not (closed and iterations == 0):
         iterations += 1
         closed = np.abs(h).max() <= tolerance
         # Levenberg-Marquardt: short steps where J loses rank, Newton's near a regular solution

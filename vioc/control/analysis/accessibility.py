@@ -232,7 +232,7 @@ def accessibility(
 
 
 def _units(rates: Any, fields: list[ca.Function], x: Array) -> tuple[Array, Array]:
-    """Return the sizes (n,) of the states, and the factors (m+1,) of the vector fields f0, g1, ...
+    """Return sizes (n,) of the states, and factors (m+1,) of the fields f0, g1, ...
 
     For a mechanism, the size of an angle is 1 rad, and that of a translation is a length of the mechanism at
     x. The unit of time is the inverse of the largest of a few rates at x, such as that of a fall by this
@@ -278,8 +278,9 @@ def _scaled(bracket: Bracket, sizes: Array, factors: Array) -> Bracket:
 
 
 def _linear(h: ca.Function, x: Array, sizes: Array) -> tuple[Array, Array]:
-    """Return the values (m,) of the functions `h` and their Jacobian (m, n), for states in given units.
-    Each row is divided by the norm of its gradient, or by the largest norm if its gradient vanishes.
+    """Return scaled values (m,) of constraint functions and their Jacobian (m, n).
+    The Jacobian is by the states in units of `sizes`. Each row is divided by the norm of its gradient, or by
+    the largest norm if its gradient vanishes.
     """
     value, J = (np.array(a) for a in _with_slope(h)(x))
     norms = np.linalg.norm(J * sizes, axis=1)
@@ -288,7 +289,9 @@ def _linear(h: ca.Function, x: Array, sizes: Array) -> tuple[Array, Array]:
 
 
 def _holds(value: Array, x: Array) -> bool:
-    """Return True if constraints hold, with values from `_linear`, at the scaled state x."""
+    """Return True if constraints hold, with their scaled values, at a scaled state.
+    The values are those of `_linear`.
+    """
     return bool(np.abs(value).max() <= HELD * (1 + np.abs(x).max()))
 
 

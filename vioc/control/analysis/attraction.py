@@ -206,7 +206,7 @@ class StartBox:
 
 
 def _check_constraints(f: Any, x: np.ndarray) -> None:
-    """Raise `ValueError` if an initial state (nx,) of a mechanism violates a constraint.
+    """Raise `ValueError` if an initial state (nx,) violates a constraint.
     Its first step would move the mechanism onto the constraint manifold.
     """
     while getattr(f, "inner", None) is not None:

@@ -113,8 +113,9 @@ class ClosedLoop:
     def __post_init__(self) -> None:
         f = self.plant
         if not isinstance(f, OneStepMap):
-            advice = "; give its .map" if isinstance(getattr(f, "map", None), OneStepMap) else ""
-            raise TypeError(f"plant: expected a map, got {type(f).__name__}{advice}")
+            raise TypeError(
+                f"plant: expected a map, got {type(f).__name__}{'; give its .map' * hasattr(f, 'map')}"
+            )
         law_map = getattr(as_law(self.law), "map", f)
         missing = [n for n in ("measurement", "start", "correct", "predict") if not hasattr(self.observer, n)]
         if self.observer is not None and missing:

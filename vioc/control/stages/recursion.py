@@ -220,7 +220,11 @@ class Recursion:
             s0, s, d = self._linear(q)
         x[0] = x0
         if self.free.shape[1]:
-            x[0] -= self.free @ np.linalg.solve(self._at_start, self.free.T @ (s0 + self._P @ x0))
+            slope = self.free.T @ (s0 + self._P @ x0)
+            try:
+                x[0] -= self.free @ np.linalg.solve(self._at_start, slope)
+            except np.linalg.LinAlgError:  # its Cholesky factor passed the test, a pivot is rounded to 0
+                x[0] -= self.free @ np.linalg.lstsq(self._at_start, slope, rcond=None)[0]
         p[0] = self._P @ x[0] + s0
         if self._native:
             _library().vioc_chain_forward(*self._sizes, soft, F, T, K, of_s, of_d, c, of_x, of_u, of_p)
