@@ -20,9 +20,10 @@ from vioc.dynamics.integrators.mechanical import MechanicalMap
 FIRST = (*np.geomspace(1e-3, 1e-9, 19), 1e-2, 1e-1)
 STRIDE, LEAST = 0.02, 1e-9  # of arclength at first, and at least, with the length of the step for 1
 BEND = 0.02  # rad, between tangents at the ends of a stride
-# Largest change of the share's part of a tangent, relative to it, and where it is so small that it may vanish
+# Along a stride the share grows per arclength. Largest relative change of this growth, and the growth that is
+# so small that it may vanish; at sharp folds it may change by more if the curvature changes by at most STEADY
 SLOWER, LEVEL = 0.5, 1e-5
-STEADY = 0.25  # largest relative change of the curvature where that part changes by more, at sharp folds
+STEADY = 0.25
 # Of corrections: below ROUNDING the next one is rounding, and below STAGNANT one that does not contract
 CONTRACTION, ROUNDING, STAGNANT = 0.1, 1e-9, 1e-7
 MOST = 20_000  # strides

@@ -44,7 +44,7 @@ STUDY = Study(
     "random trees and loops: steps that exist and their roots, steps that do not, equilibria",
     unshown=Claim("ends of runs that are no step whose branch folds back, by another route", at_most(0)),
     fold=Claim("lengths at which these fold against the errors' own, relative", at_most(NEAR)),
-    root=Claim("steps looked at that are not shown to be the root that the branch leads to", at_most(0)),
+    root=Claim("steps looked at that are not shown to end where the branch leads", at_most(0)),
     apart=Claim("largest distance of these from that root, relative to 1 + |q|", at_most(SAME)),
     wrong=Claim("wrong roots among the steps of 1 and 10 ms looked at", at_most(0)),
     beside_poles=Claim("1 and 10 ms: right roots that end farther from a hundred steps than these go"),

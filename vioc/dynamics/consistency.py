@@ -88,7 +88,8 @@ def consistent_configuration(
     guess : array (nq,) or dict by name
     fixed : name or names of variables
     tolerance : float
-        Largest |h| accepted, relative to the terms that cancel in h (`Lagrangian.closure`).
+        Largest |h| accepted, relative to the terms that cancel in h, which grow with |q| and with the
+        distance from the origin of the world (`Lagrangian.closure`).
     **parameters : float
         Values of declared parameters.
 

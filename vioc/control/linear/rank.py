@@ -353,8 +353,8 @@ def stuck_modes(
     Returns
     -------
     str
-        Eigenvalues with their uncontrollable w'z, such as ``1 (of x - r)``. Several w with one eigenvalue are
-        separated by elimination.
+        Eigenvalues with their uncontrollable combinations w'z of the state, such as ``1 (of x - r)``; w is a
+        left eigenvector of A. Several w with one eigenvalue are separated by elimination.
     """
     F, W = unreached_modes(A, B)
     W = W if T is None else T @ W
