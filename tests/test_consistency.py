@@ -54,7 +54,7 @@ def test_loop_closes_near_the_guess_with_a_report():
 
 @pytest.mark.parametrize("metre", [1e-6, 1e3, 1e9])
 def test_the_configuration_found_is_the_same_in_other_units_of_length(metre):
-    """Where slides and angles share the way to closure: a crank on a cart, whose tip meets a fixed point."""
+    """A crank on a cart, whose tip meets a fixed point: slides and an angle share the way to closure."""
 
     def found(metre):
         cart = tx("x", mass=1)[ty("y", mass=2)[rz("crank")[tx(0.4 * metre, name="tip", mass=1)]]]

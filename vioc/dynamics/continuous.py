@@ -143,8 +143,8 @@ class Continuous:
     def length(self, q: np.ndarray) -> float:
         """Return a typical length of the mechanism at a configuration q (nq,), m.
 
-        It is the largest distance of a frame from the first frame; if this is 0, the length that `Lagrangian`
-        finds in the description, else the largest translation in q, else 1 m.
+        It is the largest distance of a frame from the first frame. If this is 0, it is the natural length of
+        the description, without one the largest translation in q, and else 1 m.
         """
         places = self._places(q[None], self._theta)[0].reshape(-1, 3)
         apart = np.linalg.norm(places - places[:1], axis=1).max(initial=0.0)
