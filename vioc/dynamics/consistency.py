@@ -18,7 +18,6 @@ from vioc.errors import ConstraintError, ConstraintWarning, ModelError
 from vioc.runs.trajectory import Trajectory
 
 RANK_TOLERANCE = 1e-9  # smaller relative pivots and remainders of rows count as 0
-VIOLATED = 1e-6  # largest |h| of a first state, relative to the terms that cancel in h
 IMPROVES = 0.5  # largest misfit of a step over the one before it, if the constraints hold already
 ROUNDED = 64 * np.finfo(float).eps  # relative rounding error of a gradient, a sum of terms that cancel
 CLOSED, DRIFT = (
@@ -265,16 +264,13 @@ def check_holonomic(system: System, who: str) -> None:
 
 
 def warn_violated(lag: Lagrangian, trajectory: Trajectory) -> None:
-    """Issue a `ConstraintWarning` if the first state of a trajectory violates a constraint.
-
-    The tolerance is `VIOLATED`, relative to the terms that cancel in the constraint.
-    """
+    """Issue a `ConstraintWarning` if the first state of a trajectory violates a constraint."""
     if not lag.constraint_names:
         return
-    h, _, sizes = lag.closure(trajectory.x[0, : len(lag.system.variables)], **trajectory.map.parameters)
-    wrong = np.flatnonzero(~(np.abs(h) <= VIOLATED * sizes))
-    if len(wrong):
-        listed = ", ".join(f"{lag.constraint_names[i]} ({h[i]:.3g})" for i in wrong[:3])
+    q = trajectory.x[0, : len(lag.system.variables)]
+    violated = lag.violated_constraints(q, **trajectory.map.parameters)
+    if violated:
+        listed = ", ".join(f"{name} ({value:.3g})" for name, value in [*violated.items()][:3])
         warnings.warn(
             f"{lag.system.name}: the first state violates {listed}, where 0 is expected: the first step "
             "moves the mechanism onto its constraints. Start at "

@@ -30,6 +30,9 @@ from vioc.errors import ModelError
 VELOCITIES = "; make it a VelocityConstraint with a rate(k), or vioc.components.NonholonomicConstraint"
 HOLDING = 50  # iterations of Newton's method for the inputs that balance a motion
 SYMMETRIC = 1e-9  # asymmetry of a matrix, relative to its largest entry, that counts as rounding error
+VIOLATED = (
+    1e-6  # largest |h|, relative to the terms that cancel in it, of a configuration that satisfies h = 0
+)
 LONG = 1200  # sum of squared depths of a tree from which recursions cost less than the factors of a matrix
 
 
@@ -527,6 +530,15 @@ class Lagrangian:
             np.abs(J) @ (self.natural_sizes_with(parameters) + np.abs(q))
             + self.constraint_sizes(q, **parameters)[:, 0],
         )
+
+    def violated_constraints(self, q: Any, **parameters: float) -> dict[str, float]:
+        """Return the constraints that a configuration violates: their values h(q) by name.
+        The tolerance is `VIOLATED`, relative to the terms that cancel in h(q) = 0. A value that is no number
+        violates its constraint.
+        """
+        h, _, sizes = self.closure(q, **parameters)
+        wrong = np.flatnonzero(~(np.abs(h) <= VIOLATED * sizes))
+        return {self.constraint_names[i]: float(h[i]) for i in wrong}
 
     def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
         """Return the constraint Jacobian (m, nd), with negligible rows set to 0.

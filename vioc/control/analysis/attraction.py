@@ -22,8 +22,6 @@ from vioc.names import by_name, in_order, meaning
 from vioc.sweeps import sweep
 
 FEW = 5  # random initial states that are checked first
-VIOLATED = 1e-6  # largest |h| of an initial state, relative to the terms that cancel in h
-
 CONFIDENCE = 1.959964  # standard deviations of a 95 % interval
 
 
@@ -214,14 +212,13 @@ def _check_constraints(f: Any, x: np.ndarray) -> None:
     lagrangian = getattr(f, "whole", None)
     if lagrangian is None or not lagrangian.constraint_names:
         return
-    h, _, sizes = lagrangian.closure(x[: len(lagrangian.system.variables)], **f.parameters)
-    for name, value, size in zip(lagrangian.constraint_names, h, sizes, strict=True):
-        if not abs(value) <= VIOLATED * size:
-            raise ValueError(
-                f"region: an initial state violates {name}: h = {value:.3g}, expected 0; give a function of "
-                "a random generator that returns states on the constraint manifold, such as by "
-                "f.consistent_configuration"
-            )
+    q = x[: len(lagrangian.system.variables)]
+    for name, value in lagrangian.violated_constraints(q, **f.parameters).items():
+        raise ValueError(
+            f"region: an initial state violates {name}: h = {value:.3g}, expected 0; give a function of "
+            "a random generator that returns states on the constraint manifold, such as by "
+            "f.consistent_configuration"
+        )
 
 
 def _catch(

@@ -19,7 +19,6 @@ from vioc.maps.protocol import OneStepMap
 # Largest number of corrections, and largest ratio of successive ones. The first one is at most one size of
 # the states: a larger one would lead to another way of assembling the loop.
 CORRECTIONS, CONTRACTION = 8, 0.5
-VIOLATED = 1e-6  # of the terms of a constraint; optimizers satisfy last values to 1e-9
 ONTO = 1e-8  # corrections below this fraction of the sizes of states are not made
 DEPENDENT = 1e-9  # ratio of singular values below which constraints depend on each other
 REGULAR = 1e-12  # regularization where constraints depend on each other, for gradients of length 1
@@ -178,9 +177,8 @@ def check_last_values(f: OneStepMap, values: Mapping[str, Any], parameters: Coll
     """Raise `ConstraintError` if prescribed last values violate a constraint.
 
     No motion then has these values. A holonomic constraint is tested if all states on which it depends have
-    prescribed values. The tolerance is `VIOLATED`, relative to the terms that cancel in the constraint.
-    `parameters` are the names of free parameters. A map whose steps are those of several maps in turn is not
-    tested, since the last of these may have fewer constraints.
+    prescribed values. `parameters` are the names of free parameters. A map whose steps are those of several
+    maps in turn is not tested, since the last of these may have fewer constraints.
     """
     first = _first_map(f)
     lagrangian = getattr(first, "whole", None)
@@ -192,9 +190,8 @@ def check_last_values(f: OneStepMap, values: Mapping[str, Any], parameters: Coll
     if not tested:
         return
     q = np.array([fixed.get(n, 0.0) for n in variables])
-    h, _, sizes = lagrangian.closure(q, **first.parameters)
-    for name, value, size in zip(lagrangian.constraint_names, h, sizes, strict=True):
-        if name in tested and not abs(value) <= VIOLATED * size:
+    for name, value in lagrangian.violated_constraints(q, **first.parameters).items():
+        if name in tested:
             raise ConstraintError(
                 f"final: the last state violates {name}: h = {value:.3g}, expected 0, so no motion ends "
                 "there; find a configuration with consistent_configuration(system, guess)"
