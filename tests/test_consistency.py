@@ -106,6 +106,24 @@ def test_a_rollout_from_an_open_loop_warns_of_it():
         f.rollout(start + [0.1, 0, 0, 0, 0, 0], steps=1)
 
 
+@pytest.mark.parametrize("turns", [0, 1000, 10_000])
+def test_whole_turns_of_an_angle_permit_no_larger_gaps(turns):
+    """A crank that has turned often closes to the same gap as one that has not."""
+    system = four_bar()
+    closed = consistent_configuration(system, {"a": 0.3, "b": 1.2, "c": 0.2}).q + [2 * np.pi * turns, 0, 0]
+    lagrangian = Lagrangian(system)
+    assert not lagrangian.violated_constraints(closed)
+    MidpointVI(system, 0.01).initial_state(closed)
+    assert lagrangian.violated_constraints(closed + [0, 1e-4, 0])
+    with pytest.raises(ConstraintError, match="violates"):
+        MidpointVI(system, 0.01).initial_state(closed + [0, 1e-6, 0])
+
+
+def test_parameters_that_are_no_numbers_are_named():
+    with pytest.raises(ValueError, match="parameter 'l': expected a finite number, got nan"):
+        consistent_configuration(System(rz("a")[tx(P("l", 0.4), name="e", mass=1)]), l=np.nan)
+
+
 def test_redundant_constraints_are_named():
     system = four_bar([PointConstraint("tip", "end", (0, 1, 1), name="again")])
     report = consistent_configuration(system, {"a": 0.3, "b": 1.2, "c": 0.2})

@@ -9,7 +9,7 @@ from scipy.linalg import solve_discrete_are
 from support.control_maps import cart_pole, double_integrator, midpoint_pendulum
 
 import vioc
-from vioc import CasadiMap
+from vioc import CasadiMap, Gravity, JointForce, Mass, System, coincident, ry, tx
 
 # inside: the affine Riccati recursion and the rounding of what is printed, by themselves
 from vioc.checks import without_noise
@@ -18,6 +18,7 @@ from vioc.control import (
     controllability_matrix,
     controllability_rank,
     dlqr,
+    equilibrium,
     feedback,
     observability,
     riccati,
@@ -413,3 +414,24 @@ def test_sensors_and_filters_of_other_parameters_are_refused():
     law = dlqr(f, run, 1.0, 1.0)
     with pytest.raises(ValueError, match="observer: its model is not the trajectory's map: parameter m is 1"):
         feedback.covariance(run, 1e-6, 1e-9, law=law, observer=observer)
+
+
+@pytest.mark.parametrize("R", [10.0, 1.0, 0.1, 0.01])
+@pytest.mark.parametrize("dt", [0.01, 0.001])
+def test_a_slider_crank_has_a_regulator_at_every_step_length(dt, R):
+    """Four eigenvalues of the linearization are near 0 and far from normal. SciPy fails in typical sizes."""
+    crank = ry("crank")[
+        tx(0.4, mass=Mass(0.3, (0.003,) * 3))[ry("rod")[tx(1.0, name="end", mass=Mass(0.5, (0.005,) * 3))]]
+    ]
+    slider = tx("s", name="slider", mass=0.2)
+    closing = coincident("end", "slider", axes="xz"), JointForce("crank", "torque")
+    system = System(crank, slider, Gravity(0, 0, -9.81), *closing)
+    f = vioc.MidpointVI(system, dt)
+    closed = vioc.consistent_configuration(system, {"crank": 1.0, "rod": -1.4, "s": 1.0})
+    held = equilibrium(f, guess=dict(zip(closed.names, closed.q, strict=True)))
+    law = dlqr(f, held, 1.0, R)
+    A, B = f.linearize(held.x, held.u)
+    P = solve_discrete_are(A, B, np.eye(6), R * np.eye(1))
+    expected = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
+    np.testing.assert_allclose(law.K, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    assert np.abs(law.poles).max() < 1

@@ -20,7 +20,7 @@ from vioc import (
     ty,
     tz,
 )
-from vioc.components import DryFriction
+from vioc.components import DryFriction, PolynomialSpring
 from vioc.control import LinearMPC, Measurement, dlqr, equilibrium, kalman, observability
 from vioc.control.feedback import ExtendedKalmanFilter, MovingHorizon
 
@@ -209,7 +209,7 @@ def test_what_is_not_weighed_is_named():
 @pytest.mark.parametrize(
     ("push", "weight", "message"),
     [
-        (1e-10, 1.0, "the inputs hardly move a mode of b; add an input"),
+        (1e-10, 1.0, "hardly move, or Q, beside R, hardly penalizes a mode of b; add .*, or raise Q there"),
         (1.0, 1e-20, ": Q, beside R, hardly penalizes a mode of b; raise Q there, or lower R"),
         (1e-4, 1e-20, "hardly move, or Q, beside R, hardly penalizes a mode of b; add .*, or raise Q there"),
     ],
@@ -226,6 +226,19 @@ def test_what_grows_is_not_offered_to_be_disregarded(two_places):
         OptimizationError, match=r"cannot move the eigenvalues 1.5 \(of b\); add an input"
     ) as told:
         dlqr(f, (np.zeros(2), np.zeros(1)), 1.0, 1.0)
+    assert "disregard" not in str(told.value)
+
+
+@pytest.mark.parametrize("dt", [1e-2, 1e-4, 1e-6])
+def test_what_grows_slowly_is_not_disregarded_at_any_step_length(dt):
+    """y grows like exp(0.05 t), and no input acts on it."""
+    body = tx("x", mass=1.0), ty(1.0)[tx("y", mass=1.0)]
+    f = MidpointVI(System(*body, PolynomialSpring("y", (-0.0025,)), JointForce("x", "force")), dt)
+    rest = f.initial_state(), np.zeros(1)
+    with pytest.raises(OptimizationError, match="what is left out grows"):
+        dlqr(f, rest, 1.0, 1.0, disregard=["y", "p.y"])
+    with pytest.raises(OptimizationError, match="cannot move the eigenvalues .*; add an input") as told:
+        dlqr(f, rest, 1.0, 1.0)
     assert "disregard" not in str(told.value)
 
 

@@ -152,6 +152,8 @@ def test_bounds_rates_and_soft_states_against_scipy(solver, soft):
         assert np.abs(np.diff(run.u[:, 0])).max() <= 0.9 + 1e-6
     with pytest.raises(ValueError, match="before: .*rate"):
         LinearMPC(loop, n, before=[0.7])
+    with pytest.raises(ValueError, match="before: force = 9 is more than one step's change, 0.9, outside of"):
+        LinearMPC(loop, n, before=[9.0], **options)
 
 
 def test_rates_are_of_inputs_not_of_what_is_added_to_the_reference():

@@ -104,14 +104,14 @@ def test_damping_that_is_needed_again_and_again_ends_by_degrees():
 
 
 def test_steps_are_longer_than_newtons_where_the_cost_curves_downward():
-    """A pendulum begins near a maximum of the cost. With full steps at most it takes 29 iterations."""
+    """A pendulum begins near a maximum of the cost. With full steps at most it takes 13 iterations."""
     pendulum = System(rx("a")[tz(-1.0, mass=1.0)], Gravity(0, 0, -9.81), JointForce("a", "u"))
-    f = vioc.MidpointVI(pendulum, 0.05)
-    cost = Cost(f, 1 + ca.cos(f.symbols.x[0]) + 1e-3 * f.symbols.u[0] ** 2)
-    best = optimize(f, cost, x0=f.initial_state(a=1e-3), steps=60, method="shooting")
+    f = vioc.MidpointVI(pendulum, 0.02)
+    cost = Cost(f, 1 + ca.cos(f.symbols.x[0]) + 3e-4 * f.symbols.u[0] ** 2)
+    best = optimize(f, cost, x0=f.initial_state(a=1e-3), steps=100, method="shooting")
     assert best.history.step.max() > 1 and best.iterations < 12
     assert best.converged and kkt(f, cost, best.trajectory).residual < 1e-8
-    assert best.cost == pytest.approx(1.009193, rel=1e-6)
+    assert best.cost == pytest.approx(0.724903, rel=1e-6)  # as with full steps at most
 
 
 @pytest.mark.parametrize("crank", [0.3, 1.0, 2.0])

@@ -76,7 +76,7 @@ class ChartWarning(UserWarning):
 class ConstraintWarning(UserWarning):
     """Warning that a rollout starts where constraints are violated.
 
-    The first step moves the mechanism onto the constraint manifold.
+    The first step of a variational integrator moves the mechanism onto the constraint manifold.
     """
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_names, as_positive
+from vioc.checks import as_names, as_positive, as_value
 from vioc.dynamics.description.component import VelocityConstraint
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import as_configuration
@@ -104,6 +104,9 @@ def consistent_configuration(
     """
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     tolerance, description = as_positive(tolerance, "tolerance"), lag.system
+    for name, value in parameters.items():
+        if not np.isfinite(as_value(value, f"parameter {name!r}")):
+            raise ValueError(f"parameter {name!r}: expected a finite number, got {value!r}")
     q = as_configuration(description, guess, "configuration").copy()
     fixed_indices = {description.variable_index(name) for name in as_names(fixed, "fixed")}
     free = [i for i in range(lag.nd) if i not in fixed_indices]
@@ -272,9 +275,8 @@ def warn_violated(lag: Lagrangian, trajectory: Trajectory) -> None:
     if violated:
         listed = ", ".join(f"{name} ({value:.3g})" for name, value in [*violated.items()][:3])
         warnings.warn(
-            f"{lag.system.name}: the first state violates {listed}, where 0 is expected: the first step "
-            "moves the mechanism onto its constraints. Start at "
-            "f.initial_state(f.consistent_configuration(guess))",
+            f"{lag.system.name}: the first state violates {listed}, where 0 is expected: no motion of the "
+            "mechanism has this state. Start at f.initial_state(f.consistent_configuration(guess))",
             ConstraintWarning,
             stacklevel=4,
         )

@@ -33,6 +33,7 @@ SYMMETRIC = 1e-9  # asymmetry of a matrix, relative to its largest entry, that c
 VIOLATED = (
     1e-6  # largest |h|, relative to the terms that cancel in it, of a configuration that satisfies h = 0
 )
+ROUNDED_TURNS = 2e-4  # rounding error of an angle over the smallest tolerance of constraints, 1e-12
 LONG = 1200  # sum of squared depths of a tree from which recursions cost less than the factors of a matrix
 
 
@@ -521,15 +522,15 @@ class Lagrangian:
 
     def closure(self, q: Any, **parameters: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the constraint values h(q) (m,), their Jacobian (m, nq), and scales (m,) for them.
-        A scale is the size of the terms that cancel in h(q) = 0.
+        A scale is the size of the terms that cancel in h(q) = 0. Whole turns of an angle do not change these
+        terms; the rounding error of many turns counts.
         """
         h, J = self.constraints(q, **parameters), self.constraint_jacobian(q, **parameters)
-        return (
-            h,
-            J,
-            np.abs(J) @ (self.natural_sizes_with(parameters) + np.abs(q))
-            + self.constraint_sizes(q, **parameters)[:, 0],
-        )
+        far = np.abs(q)
+        turning = [name in self.system.angles for name in self.system.variables]
+        far = np.where(turning, np.minimum(far, 2 * np.pi) + ROUNDED_TURNS * far, far)
+        sizes = np.abs(J) @ (self.natural_sizes_with(parameters) + far)
+        return h, J, sizes + self.constraint_sizes(q, **parameters)[:, 0]
 
     def violated_constraints(self, q: Any, **parameters: float) -> dict[str, float]:
         """Return the constraints that a configuration violates: their values h(q) by name.

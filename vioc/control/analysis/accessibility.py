@@ -13,7 +13,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_count, as_share, check_array
+from vioc.checks import as_count, as_floats, as_share, check_array
 
 Array = np.ndarray
 Tree = Any  # an index of a vector field (0 is the drift), or a pair of trees
@@ -210,8 +210,9 @@ def accessibility(
         raise ValueError(
             f"x: constraints are off by {violation:.2g} there; consistent_configuration finds a start"
         )
-    if not theta or min(theta) < 1:
-        raise ValueError(f"theta: expected numbers >= 1, got {theta}")
+    powers = np.atleast_1d(as_floats(theta, "theta")).ravel().tolist()
+    if not powers or not min(powers) >= 1 or not max(powers) < np.inf:
+        raise ValueError(f"theta: expected finite numbers >= 1, got {theta}")
     about = x + APART * np.random.default_rng(0).uniform(-1, 1, (NEAR, n)) * (sizes + np.abs(x))
     (x, rank), *near = (_on_manifold(constraint, point, sizes) for point in (x, *about))
     given, *others = _evaluate(fields, n, np.stack([x, *(point for point, _ in near)]), degree)
@@ -224,7 +225,7 @@ def accessibility(
     closed = closed and all(also == rank for _, also in near)
     drift = brackets[0]
     strong = _span(brackets[1:], n, tolerance, size).shape[1]
-    candidates = [(_obstructions(brackets, n, t, tolerance, size, n - rank), t) for t in theta]
+    candidates = [(_obstructions(brackets, n, t, tolerance, size, n - rank), t) for t in powers]
     best = min(candidates, key=lambda item: len(item[0]))
     still = bool(np.linalg.norm(drift.value) <= tolerance * max(1.0, size))
     results = (n, degree, ranks, strong, still, best[0], best[1], tuple(given))

@@ -25,7 +25,7 @@ CLOSED = 1e-8  # largest distance of a periodic trajectory's end from its start,
 # Changes of the step length that reveal rounding; several, since some last digits may agree by chance
 NEARBY = (1e-6, -2.3e-6, 3.7e-6, -5.9e-6, 7.1e-6, -8.3e-6, 1.3e-5, -1.7e-5)
 FEW = 3  # changes used along a trajectory, which has many steps
-SMOOTH = 1e-3  # largest relative change of a derivative that is not rounding
+SMOOTH = 0.1  # largest relative change of a derivative that is not rounding
 
 
 @dataclass(frozen=True)

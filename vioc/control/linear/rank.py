@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import qr, schur
 
 from vioc.checks import as_floats, as_share
-from vioc.control.linear.circle import natural_units
+from vioc.control.linear.circle import natural_units, sides
 
 TOLERANCE = 1e-9  # relative singular values below it count as zero
 LONGEST = 10  # doublings of the step in the staircase: up to 1024 steps
@@ -333,6 +333,13 @@ def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarra
     # eigenvalues outside of the circle of radius 1 - UNSETTLED come first
     upper, Z, m = schur((N.T @ A @ N).T / (1 - UNSETTLED), sort="ouc")
     return (1 - UNSETTLED) * upper[:m, :m].T, N @ Z[:, :m]
+
+
+def grows(F: np.ndarray) -> bool:
+    """Return whether a linear system z+ = F z certainly has a growing mode.
+    Modes that drift, and modes that grow by less than the uncertainty of F (`sides`), do not count.
+    """
+    return bool((sides(F, np.linalg.eigvals(F)) > 0).any())
 
 
 def stuck_modes(

@@ -126,18 +126,16 @@ class Sizes:
         if self.gravity and self.extent:
             self.time = min(self.time, float(np.sqrt(length / self.gravity)))
         self._mass, self._length, self.time = as_unit(self._mass), as_unit(length), as_unit(self.time)
-        self._shares = self._relative_inertias(body, known) if single else {}
+        self._shares = self._relative_inertias(body) if single else {}
 
     def _gyration(self, body: Any) -> float:
         """Return the largest radius of gyration of an angle, m, or 0 without angles."""
         turning = [value for name, value in self._inertia.items() if name in body.system.angles]
         return float(np.sqrt(max(turning, default=0.0) / self._mass)) if self._mass else 0.0
 
-    def _relative_inertias(self, body: Any, known: Mapping[str, Any]) -> dict[str, float]:
+    def _relative_inertias(self, body: Any) -> dict[str, float]:
         """Return inertias of joint variables, relative to the inertia of the mechanism.
         The keys are the names of the momenta of these variables, and of the inputs that drive the variables.
-
-        Inputs with known limits, and the momenta that they drive, are left out.
         """
         found = dict[str, float]()
         for name, inertia in self._inertia.items():
@@ -149,11 +147,7 @@ class Sizes:
         for force in body.system.forces if self._inertia else ():
             moved, driven = force.variable_names(), force.input_names()
             if len(moved) == len(driven) == 1 and not force.frame_names():
-                momentum, name = f"p.{moved[0]}", INPUTS + driven[0]
-                if name in known:
-                    found.pop(momentum, None)
-                else:
-                    found[name] = found.get(momentum, 1.0)
+                found[INPUTS + driven[0]] = found.get(f"p.{moved[0]}", 1.0)
         return found
 
     def _lengths(self, told: Iterable[tuple[str, Any]]) -> list[float]:

@@ -138,9 +138,20 @@ class LinearMPC(Law):
             before = input_of(f, in_order(before, f.input_names, "before", prefix=INPUTS))
             if not self._rated:
                 raise ValueError("before: the input before the first sample matters only with a `rate`")
+            self._check_before(before)
         self.before: np.ndarray | None = before
         self._reference = reference(regulator, None if S is None else check_array(S, (f.ndx, f.nu), "S"))
         self._programs: dict[bool, StageQP] = {}
+
+    def _check_before(self, before: np.ndarray) -> None:
+        """Raise `ValueError` if the rate keeps an input beyond its bounds in the first sample."""
+        change = self.rate * self.map.dt
+        beyond = (before + change < self.lower) | (before - change > self.upper)
+        for i in np.flatnonzero(beyond)[:1]:
+            raise ValueError(
+                f"before: {self.map.input_names[i]} = {before[i]:g} is more than one step's change, "
+                f"{change[i]:g}, outside of its bounds {self.lower[i]:g} to {self.upper[i]:g}"
+            )
 
     def _weights(self, soft: Mapping[str, Any] | None) -> np.ndarray | None:
         """Return the linear and quadratic weights of violations of the states' bounds.

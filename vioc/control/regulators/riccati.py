@@ -77,8 +77,9 @@ def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.
 def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.ndarray, np.ndarray]:
     """Return gain and cost-to-go of a linear-quadratic problem on an infinite horizon.
 
-    The solution of the algebraic equation comes from an ordered pencil (SciPy), which is inaccurate if A is
-    singular or far from normal, as in maximal coordinates. It is refined by Kleinman's iteration: P is the
+    The solution of the algebraic equation comes from an ordered pencil (SciPy), or from doubling if the
+    pencil cannot be ordered. The pencil is inaccurate if A is singular or far from normal, as for closed
+    loops and in maximal coordinates. The solution is refined by Kleinman's iteration: P is the
     cost of the gain, the sum of (A - BK)'^j (Q + K'RK - SK - K'S') (A - BK)^j, until the gain is constant.
     The refinement is left out if it does not converge: if inputs hardly move an unstable mode, rounding
     errors of this sum are larger than those of the pencil.
@@ -86,7 +87,7 @@ def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.nd
     Raises
     ------
     numpy.linalg.LinAlgError, ValueError
-        If SciPy finds no solution. The caller must check that the loop is stable.
+        If no solution is found. The caller must check that the loop is stable.
     """
     S = np.zeros(B.shape) if S is None else S
     x, u = _sizes(A, B, R)
@@ -97,9 +98,16 @@ def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.nd
         R * np.outer(u, u),
         S * np.outer(x, u),
     )
-    with np.errstate(invalid="ignore"):  # scipy casts scales of its balancing to integers
-        P = solve_discrete_are(A, B, Q, R, s=S if S.any() else None)
-    K = _gain(A, B, P, R, S)
+    try:
+        with np.errstate(invalid="ignore"):  # scipy casts scales of its balancing to integers
+            P = solve_discrete_are(A, B, Q, R, s=S if S.any() else None)
+        K = _gain(A, B, P, R, S)
+    except (np.linalg.LinAlgError, ValueError):  # the latter if LAPACK cannot order the eigenvalues
+        with np.errstate(over="ignore", invalid="ignore"):  # where doubling diverges
+            P = periodic_riccati(*(M[None] for M in (A, B, Q, R, S)))
+            K = _gain(A, B, P, R, S)
+        if not (np.isfinite(K).all() and np.abs(np.linalg.eigvals(A - B @ K)).max() < 1):
+            raise
     refined, changes = (K, P), [np.inf]
     for _ in range(KLEINMAN):
         before = refined[0]

@@ -14,7 +14,15 @@ from scipy.linalg import null_space
 
 from vioc.checks import as_names
 from vioc.control.linear.circle import natural_units, sides
-from vioc.control.linear.rank import UNSETTLED, eliminated, hautus_margins, stuck_modes, unreached_modes
+from vioc.control.linear.rank import (
+    UNSETTLED,
+    eliminated,
+    grows,
+    hautus_margins,
+    staircase,
+    stuck_modes,
+    unreached_modes,
+)
 from vioc.control.linear.weights import named_jacobians
 from vioc.control.regulators.riccati import steady_riccati
 from vioc.errors import OptimizationError
@@ -22,8 +30,9 @@ from vioc.maps.protocol import OneStepMap
 
 GRIP = "grip."  # prefix of quantities for the remaining friction
 SETTLES = 1 - 1e-7  # poles closer to the unit circle count as not settling
-# Controllability of a mode (`hautus_margins`): below the first number the inputs are to blame for a mode that
-# hardly settles, above the second one the weights are, and between them either may be
+# The inputs alone are to blame for a mode that hardly settles if the weakest direction in which they move the
+# system (`staircase`) is below the first number, the weights alone are if each mode's controllability
+# (`hautus_margins`) is above the second one. Otherwise either may be: the unit of a state is arbitrary.
 HARDLY, CLEARLY = 1e-6, 1e-3
 ALIKE = 1e-6  # difference of eigenvalues that are as slow as the slowest
 NEARLY = 1e-14  # increase of a singular weight R, of the cost of one step of the inputs
@@ -140,8 +149,8 @@ def stabilized(
         return near
     if stuck := stuck_modes(A, B, names, T):
         advice = f"{words.cannot} the eigenvalues {stuck}; {words.act}"
-        grows = np.abs(np.linalg.eigvals(unreached_modes(A, B)[0])).max(initial=0.0) > 1 + UNSETTLED
-        advice += ", or let that go by disregard=[...], its names" * (not named and not grows)
+        stays = not named and not grows(unreached_modes(A, B)[0])
+        advice += ", or let that go by disregard=[...], its names" * stays
     elif (root := _root(A, B, Q, R, S)) is None:
         advice = "the weights [Q S; S' R] must not be indefinite"
     elif ignored := stuck_modes(root[0].T, root[1].T, names, T, circle=True):
@@ -158,7 +167,7 @@ def stabilized(
         eigenvalues, margins = hautus_margins(A, B)
         margin = float(margins[np.abs(eigenvalues) >= 1 - UNSETTLED].min(initial=np.inf))
         causes = [(words.hardly_act, words.act)] * (margin < CLEARLY)
-        causes += [(words.hardly_weighed, words.raised)] * (margin > HARDLY)
+        causes += [(words.hardly_weighed, words.raised)] * (staircase(A, B).accepted > HARDLY)
         said, cures = (", or ".join(texts) for texts in zip(*causes, strict=True))
         advice = f"{said} a mode of {what}; {cures}"
         advice += f"; {words.exact}" * bool(free)
@@ -282,7 +291,7 @@ def _left_out(
     what = stuck_modes(A, B, names, T)
     if not m:
         raise ValueError("disregard: inputs can move every mode that does not settle; nothing to leave out")
-    if np.abs(np.linalg.eigvals(F)).max() > 1 + UNSETTLED:
+    if grows(F):
         raise OptimizationError(f"disregard: what is left out grows; the inputs cannot move {what}")
     E = np.linalg.qr(W, mode="complete")[0][:, m:]
     A1, A2 = E.T @ A @ E, E.T @ A @ W
@@ -329,7 +338,7 @@ def unseen_left_out(
     what = stuck_modes(A.T, C.T, names, T)
     if not X.shape[1]:
         raise ValueError("disregard: measurements see every mode that does not settle; nothing to leave out")
-    if np.abs(np.linalg.eigvals(F)).max() > 1 + UNSETTLED:
+    if grows(F):
         raise OptimizationError(f"disregard: what is left out grows; {FILTER.cannot} {what}")
     check_named(named, X, disregard, names, T, FILTER, what)
     return np.linalg.qr(X, mode="complete")[0][:, X.shape[1] :], X

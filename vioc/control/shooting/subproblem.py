@@ -19,10 +19,9 @@ from vioc.control.shooting.stages import Point, StageBlocks, Stages
 from vioc.control.stages.linear_quadratic import costates
 
 LARGEST = 100.0  # largest entry of the cost's gradient at the guess after scaling
-CHEAP = 30.0  # factor from the cost of inputs to the cost of a whole motion
+CHEAP = 0.1  # cost of a motion, over the cost of inputs of typical size during all of it
 LEAST = 1e-6  # smallest cost that is assumed, in units of the cost
 SMALL = 1e-2  # gradient and Hessian below which the cost at the end is scaled up to 1
-FLAT = 1e-6  # gradient over Hessian below which the Hessian sets the scale: the cost is at its minimum
 FIRST_MU = 0.1  # first barrier parameter
 NEXT = 0.1, 1.7  # next barrier parameter: smallest factor, power
 EARLY = 0.3  # step length below which a slack or bound multiplier meets its bound early
@@ -476,8 +475,7 @@ class Subproblem:
         if self._scaled:
             self.unit = min(self.unit, 1 / self.scale)  # at most the unit of the search that set the scale
             return
-        largest = slope if slope > FLAT * bend else bend
-        self.scale = min(1 / self.unit, LARGEST / largest) if largest > 0 else 1 / self.unit
+        self.scale = min(1 / self.unit, LARGEST / slope) if slope > 0 else 1 / self.unit
 
     def scaled_up(self, it: Iterate, b: StageBlocks, gains: np.ndarray) -> Iterate | None:
         """Increase the scale factor of the cost if the scaled derivatives are too small.
