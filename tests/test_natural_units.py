@@ -7,7 +7,20 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import Gravity, GroupVI, JointDamping, JointForce, Mass, System, TorsionalSpring, ry, tx, tz
+from vioc import (
+    Gravity,
+    GroupVI,
+    JointDamping,
+    JointForce,
+    Mass,
+    MidpointVI,
+    P,
+    System,
+    TorsionalSpring,
+    ry,
+    tx,
+    tz,
+)
 from vioc.compile import find_compiler
 from vioc.control import (
     Measurement,
@@ -401,3 +414,27 @@ def test_stiff_springs_come_to_rest():
     spring = TorsionalSpring("x", 1e4, 1.7)
     f = vioc.MidpointVI(System(tx("x", mass=1e-3), spring), 1e-2)
     assert equilibrium(f, guess={"x": 0.3})["x"] == pytest.approx(1.7, rel=1e-12)
+
+
+@pytest.mark.parametrize(("length", "mass"), [(5e-7, 1.0), (5e-4, 1e-9), (5e5, 1e6)])
+def test_parameters_that_rescale_a_mechanism_are_as_good_as_numbers(length, mass):
+    """Steps are judged by the masses that a map has, not by those with which it was declared."""
+
+    def cart(length, mass):
+        pole = ry("theta")[tz(length, mass=mass)]
+        return System(tx("x", mass=mass)[pole], Gravity(0, 0, -9.81), JointForce("x", "force"))
+
+    dt = 0.01 * np.sqrt(length / 0.5)
+    declared = MidpointVI(cart(P("length", 0.5), P("mass", 1.0)), dt)
+    by_value = declared.with_parameters(length=length, mass=mass)
+    by_number = MidpointVI(cart(length, mass), dt)
+    x = by_number.initial_state({"theta": 0.1})
+    units = np.array([length, 1.0, mass * length / dt, mass * length**2 / dt])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found, expected = (f.linearize(x) for f in (by_value, by_number))
+        moved = [f.step(x) / units for f in (by_value, by_number)]
+    np.testing.assert_allclose(*moved, atol=1e-9)
+    scales = units / units[:, None], mass * length / dt**2 / units[:, None]
+    for a, b, scale in zip(found, expected, scales, strict=True):
+        np.testing.assert_allclose(a * scale, b * scale, atol=1e-6 * np.abs(b * scale).max())

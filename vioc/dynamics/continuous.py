@@ -308,7 +308,7 @@ class Continuous:
             parameter_values = dict(zip(self.parameters, theta, strict=True))
             if fault := fault_at(lag.system, np.atleast_2d(q)[i], parameter_values):
                 raise ModelError(where + fault)
-            root = np.sqrt(lag.mass_scale)
+            root = np.sqrt(lag.mass_scale_with(parameter_values))
             values, vectors = np.linalg.eigh(m / np.outer(root, root))
             if not values[0] > SINGULAR_MASS * values[-1]:
                 weak = np.abs(vectors[:, 0])

@@ -202,10 +202,11 @@ def _speeds(f: OneStepMap, names: list[str]) -> np.ndarray:
     """Return velocities (n,) of joint variables with equal kinetic energies.
     They are known up to a common factor.
     """
-    lagrangian = getattr(_first_map(f), "lagrangian", None)
-    if lagrangian is None:
+    first = _first_map(f)
+    if not hasattr(first, "lagrangian"):
         return np.ones(len(names))
-    masses = dict(zip(lagrangian.system.dynamic, lagrangian.mass_scale.tolist(), strict=True))
+    values = first.lagrangian.mass_scale_with(first.parameters)
+    masses = dict(zip(first.lagrangian.system.dynamic, values.tolist(), strict=True))
     return np.array([masses.get(n, 1.0) for n in names]) ** -0.5
 
 

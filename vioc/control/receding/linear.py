@@ -144,7 +144,7 @@ class LinearMPC(Law):
         self._programs: dict[bool, StageQP] = {}
 
     def _check_before(self, before: np.ndarray) -> None:
-        """Raise `ValueError` if the rate keeps an input beyond its bounds in the first sample."""
+        """Raise `ValueError` if no first input is within both rate and bounds."""
         change = self.rate * self.map.dt
         beyond = (before + change < self.lower) | (before - change > self.upper)
         for i in np.flatnonzero(beyond)[:1]:

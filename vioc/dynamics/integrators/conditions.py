@@ -63,7 +63,7 @@ def conditions(rule: VariationalRule, steps: Steps, theta: np.ndarray) -> StepCo
     """
     f = rule.f
     blocks = rule.blocks(steps.x0, steps.u, steps.t, steps.h, theta, steps.x1[:, : f.nd])
-    root = np.sqrt(f.lagrangian.mass_scale)
+    root = np.sqrt(f.lagrangian.mass_scale_with(f.parameters))
     M = blocks.D / np.outer(root, root)
     mass = inverse_of_least(M)
     constraints = np.ones(len(steps))
@@ -117,9 +117,9 @@ def warn_singular(
     if is_tried():
         return
     D = rule.blocks(x, u, t, dt, f.theta, x_next[: f.nd]).D
-    if condition(D, f.lagrangian.mass_scale) <= SOLVED:
+    if condition(D, f.lagrangian.mass_scale_with(f.parameters)) <= SOLVED:
         return
-    root = np.sqrt(f.lagrangian.mass_scale)
+    root = np.sqrt(f.lagrangian.mass_scale_with(f.parameters))
     weakest = np.abs(np.linalg.svd(D / np.outer(root, root))[2][-1])
     open_ = ", ".join(n for n, w in zip(f.system.dynamic, weakest, strict=True) if w > 0.3)
     warnings.warn(
@@ -150,7 +150,7 @@ def check_regular(
     h, k : (N,)
         Lengths, s, and indices of the steps.
     """
-    nd, mass = f.nd, f.lagrangian.mass_scale
+    nd, mass = f.nd, f.lagrangian.mass_scale_with(f.parameters)
     q_p = np.abs(np.diagonal(z_p, axis1=1, axis2=2)[:, :nd] * mass).max(axis=1, initial=0.0) / h
     cases = [(q_p, AMPLIFIED, "singular M")]
     if f.nm:
@@ -183,7 +183,7 @@ def _singular_linearization(
             amplification,
             "not finite",
         )
-    if f.nm and condition(saddle[: f.nd, : f.nd], f.lagrangian.mass_scale) < SINGULAR:
+    if f.nm and condition(saddle[: f.nd, : f.nd], f.lagrangian.mass_scale_with(f.parameters)) < SINGULAR:
         cause = "singular constraints"
     matrix = "M_k+1 = D2 D1 L_d + D2 F-" if cause == "singular M" else "Dh M^-1 Dh'"
     return StepError(

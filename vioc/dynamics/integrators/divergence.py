@@ -35,7 +35,7 @@ def grows(f: MechanicalMap, run: Trajectory) -> bool:
     """
     with np.errstate(all="ignore"):
         v = np.diff(run.x[:, : f.nd], axis=0) / run.step_lengths[:, None]
-        sizes = (f.lagrangian.mass_scale * v**2).sum(axis=1)
+        sizes = (f.lagrangian.mass_scale_with(f.parameters) * v**2).sum(axis=1)
         half = len(sizes) // 2
         return half > 0 and not sizes[half:].max() <= GROWS * sizes[:half].max()
 
@@ -44,12 +44,14 @@ def resolved(f: MechanicalMap, run: Trajectory, energy: Callable[[np.ndarray], n
     """Return the energy change, in J, that the solver's tolerance can cause in a run.
     It is estimated from errors of the configurations that are as large as the tolerance.
     """
-    sizes = f.lagrangian.natural_sizes[: f.nd]
+    sizes = f.lagrangian.natural_sizes_with(f.parameters)[: f.nd]
     least = f.tolerance * (sizes + np.abs(run.x[:, : f.nd])).max(axis=0)
     v, starts = least / run.step_lengths.min(), np.tile(run.x[0], (f.nd + 1, 1))
     starts[1:, : f.nd] += np.diag(least)
     potential = energy(starts)[:, 1]
-    return float((f.lagrangian.mass_scale * v**2).sum() + np.abs(potential[1:] - potential[0]).sum())
+    return float(
+        (f.lagrangian.mass_scale_with(f.parameters) * v**2).sum() + np.abs(potential[1:] - potential[0]).sum()
+    )
 
 
 def first_diverged(

@@ -127,8 +127,8 @@ class StepEquations(BranchEquations):
         self.f, self.rule, self.x, self.u, self.t, self.dt = f, rule, x, u, t, dt
         self._advice = advice
         self.start = self._begins()
-        self.weights = np.sqrt(f.lagrangian.mass_scale)
-        self.size = abs(dt) / (f.lagrangian.natural_sizes[: f.nd] + np.abs(x[: f.nd]))
+        self.weights = np.sqrt(f.lagrangian.mass_scale_with(f.parameters))
+        self.size = abs(dt) / (f.lagrangian.natural_sizes_with(f.parameters)[: f.nd] + np.abs(x[: f.nd]))
         self.turns = np.where(f.turning, abs(dt), 0.0)
         self.off = self.blocks(x[: f.nd], 0.0).h if f.nm else np.zeros(0)
         self._w, self._share = np.empty((1, f.nd)), np.empty((1, 1))
@@ -146,7 +146,7 @@ class StepEquations(BranchEquations):
             return v
         M = f.lagrangian.mass_matrix(self.x[: f.nq], **f.parameters)
         p = self.x[f.nq : f.nq + f.nd] - M[: f.nd, f.nd :] @ self.x[f.nq + f.nd :]
-        root = np.sqrt(f.lagrangian.mass_scale)
+        root = np.sqrt(f.lagrangian.mass_scale_with(f.parameters))
         return np.linalg.lstsq(M[: f.nd, : f.nd] / np.outer(root, root), p / root, rcond=1e-9)[0] / root
 
     def end(self, w: np.ndarray, share: float) -> np.ndarray:
@@ -214,7 +214,7 @@ class StepEquations(BranchEquations):
         for share in (root.share, 1.0):  # or at the end of that motion
             if fault := fault_at(f.system, self.end(root.w, share), f.parameters):
                 return StepError(f"{where}: on its way {fault}", k, error, "indefinite M")
-        size = condition(D, f.lagrangian.mass_scale)
+        size = condition(D, f.lagrangian.mass_scale_with(f.parameters))
         if size > SINGULAR and not root.folds:
             weakest = np.abs(np.linalg.svd(D)[2][-1])
             which = ", ".join(n for n, w in zip(f.system.dynamic, weakest, strict=True) if w > 0.3)
