@@ -6,7 +6,7 @@ and evaluates them numerically.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -76,6 +76,7 @@ class Lagrangian:
         self.nq = len(system.variables)
         self.nd = len(system.dynamic)
         self._evaluators: dict[str, Evaluator] = {}
+        self._results: dict[str, tuple[dict[str, float], Any]] = {}
 
     # -- expressions ------------------------------------------------------------------------------
 
@@ -343,7 +344,7 @@ class Lagrangian:
 
     def mass_scale_with(self, parameters: Mapping[str, float]) -> np.ndarray:
         """Return `mass_scale` (nd,) for given values of the parameters."""
-        return typical_masses(self.system, parameters)
+        return self._recalled("masses", typical_masses, parameters)
 
     @cached_property
     def natural_sizes(self) -> np.ndarray:
@@ -354,8 +355,26 @@ class Lagrangian:
 
     def natural_sizes_with(self, parameters: Mapping[str, float]) -> np.ndarray:
         """Return `natural_sizes` (nq,) for given values of some parameters."""
-        length = natural_length(self.system, parameters)
-        return np.where([n in self.system.angles for n in self.system.variables], 1.0, length)
+        length = self._recalled("length", natural_length, parameters)
+        return np.where(self._turning, 1.0, length)
+
+    @cached_property
+    def _turning(self) -> np.ndarray:
+        """Mask (nq,) of the variables that are angles."""
+        angles = self.system.angles
+        return np.array([name in angles for name in self.system.variables], bool)
+
+    def _recalled(
+        self,
+        name: str,
+        function: Callable[[System, Mapping[str, float]], Any],
+        parameters: Mapping[str, float],
+    ) -> Any:
+        """Return a function's result for given values of the parameters; the last result is stored."""
+        values = {**self.system.parameters, **parameters}
+        if name not in self._results or self._results[name][0] != values:
+            self._results[name] = values, function(self.system, values)
+        return self._results[name][1]
 
     def rotors(self, theta: np.ndarray) -> np.ndarray:
         """Return the inertia of the geared rotors at each variable (nq,); 0 for a variable without a rotor.
@@ -526,8 +545,7 @@ class Lagrangian:
         """
         h, J = self.constraints(q, **parameters), self.constraint_jacobian(q, **parameters)
         far = np.abs(q)
-        turning = [name in self.system.angles for name in self.system.variables]
-        far = np.where(turning, np.minimum(far, 2 * np.pi) + ROUNDED_TURNS * far, far)
+        far = np.where(self._turning, np.minimum(far, 2 * np.pi) + ROUNDED_TURNS * far, far)
         sizes = np.abs(J) @ (self.natural_sizes_with(parameters) + far)
         return h, J, sizes + self.constraint_sizes(q, **parameters)[:, 0]
 

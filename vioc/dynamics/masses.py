@@ -26,15 +26,8 @@ def typical_masses(system: System, parameters: Mapping[str, float] | None = None
     Each is the largest of three generic configurations, or 1 if it is 0. The values of `parameters` default
     to the declared ones.
     """
-    return _typical_masses(system, tuple({**system.parameters, **(parameters or {})}.items()))
-
-
-@lru_cache(maxsize=32)
-def _typical_masses(system: System, parameters: tuple[tuple[str, float], ...]) -> np.ndarray:
-    diagonals = _largest_diagonals(system, _generic(system), dict(parameters))[: len(system.dynamic)]
-    masses = np.where(diagonals > 0, diagonals, 1.0)
-    masses.setflags(write=False)
-    return masses
+    diagonals = _largest_diagonals(system, _generic(system), parameters)[: len(system.dynamic)]
+    return np.where(diagonals > 0, diagonals, 1.0)
 
 
 def natural_length(system: System, parameters: Mapping[str, float] | None = None) -> float:
