@@ -30,9 +30,7 @@ from vioc.errors import ModelError
 VELOCITIES = "; make it a VelocityConstraint with a rate(k), or vioc.components.NonholonomicConstraint"
 HOLDING = 50  # iterations of Newton's method for the inputs that balance a motion
 SYMMETRIC = 1e-9  # asymmetry of a matrix, relative to its largest entry, that counts as rounding error
-VIOLATED = (
-    1e-6  # largest |h|, relative to the terms that cancel in it, of a configuration that satisfies h = 0
-)
+VIOLATED = 1e-6  # largest |h| that satisfies h = 0, relative to the terms that cancel in h
 ROUNDED_TURNS = 2e-4  # rounding error of an angle over the smallest tolerance of constraints, 1e-12
 LONG = 1200  # sum of squared depths of a tree from which recursions cost less than the factors of a matrix
 
@@ -372,9 +370,10 @@ class Lagrangian:
     ) -> Any:
         """Return a function's result for given values of the parameters; the last result is stored."""
         values = {**self.system.parameters, **parameters}
-        if name not in self._results or self._results[name][0] != values:
-            self._results[name] = values, function(self.system, values)
-        return self._results[name][1]
+        known = self._results.get(name)
+        if known is None or known[0] != values:
+            known = self._results[name] = values, function(self.system, values)
+        return known[1]
 
     def rotors(self, theta: np.ndarray) -> np.ndarray:
         """Return the inertia of the geared rotors at each variable (nq,); 0 for a variable without a rotor.

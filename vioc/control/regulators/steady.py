@@ -166,8 +166,9 @@ def stabilized(
         what = ", ".join(names[int(i)] for i in np.flatnonzero(moves))
         eigenvalues, margins = hautus_margins(A, B)
         margin = float(margins[np.abs(eigenvalues) >= 1 - UNSETTLED].min(initial=np.inf))
+        weighed = margin >= CLEARLY or staircase(A, B).accepted > HARDLY
         causes = [(words.hardly_act, words.act)] * (margin < CLEARLY)
-        causes += [(words.hardly_weighed, words.raised)] * (staircase(A, B).accepted > HARDLY)
+        causes += [(words.hardly_weighed, words.raised)] * weighed
         said, cures = (", or ".join(texts) for texts in zip(*causes, strict=True))
         advice = f"{said} a mode of {what}; {cures}"
         advice += f"; {words.exact}" * bool(free)
