@@ -344,6 +344,9 @@ def test_textbook_systems():
     assert square.obstructions == ("[g1,[f0,g1]]",)
     assert square.locally_controllable is None
     assert "locally_controllable is undecided" in str(square)
+    for theta in (0.5, (np.nan,), (1.0, np.inf), ()):
+        with pytest.raises(ValueError, match="theta: expected finite numbers >= 1"):
+            accessibility(flow(1, 1, lambda x, u: (u[0],)), [0], theta=theta)
     cube = accessibility(flow(2, 1, lambda x, u: (u[0], x[0] ** 3)), [0, 0], degree=5)
     assert cube.locally_controllable and "\nlocally_controllable in small time" in str(cube)
     away = accessibility(flow(2, 1, lambda x, u: (u[0], x[0] ** 3)), [1, 0], degree=5)

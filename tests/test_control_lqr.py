@@ -419,7 +419,7 @@ def test_sensors_and_filters_of_other_parameters_are_refused():
 @pytest.mark.parametrize("R", [10.0, 1.0, 0.1, 0.01])
 @pytest.mark.parametrize("dt", [0.01, 0.001])
 def test_a_slider_crank_has_a_regulator_at_every_step_length(dt, R):
-    """Four eigenvalues of the linearization are near 0 and far from normal, and SciPy's solution fails."""
+    """Four eigenvalues of the linearization are near 0 and far from normal; SciPy may find no solution."""
     crank = ry("crank")[
         tx(0.4, mass=Mass(0.3, (0.003,) * 3))[ry("rod")[tx(1.0, name="end", mass=Mass(0.5, (0.005,) * 3))]]
     ]

@@ -210,8 +210,8 @@ def accessibility(
         raise ValueError(
             f"x: constraints are off by {violation:.2g} there; consistent_configuration finds a start"
         )
-    powers = np.atleast_1d(as_floats(theta, "theta")).ravel().tolist()
-    if not powers or not min(powers) >= 1 or not max(powers) < np.inf:
+    thetas = np.atleast_1d(as_floats(theta, "theta")).ravel().tolist()
+    if not thetas or not min(thetas) >= 1 or not max(thetas) < np.inf:
         raise ValueError(f"theta: expected finite numbers >= 1, got {theta}")
     about = x + APART * np.random.default_rng(0).uniform(-1, 1, (NEAR, n)) * (sizes + np.abs(x))
     (x, rank), *near = (_on_manifold(constraint, point, sizes) for point in (x, *about))
@@ -225,7 +225,7 @@ def accessibility(
     closed = closed and all(also == rank for _, also in near)
     drift = brackets[0]
     strong = _span(brackets[1:], n, tolerance, size).shape[1]
-    candidates = [(_obstructions(brackets, n, t, tolerance, size, n - rank), t) for t in powers]
+    candidates = [(_obstructions(brackets, n, t, tolerance, size, n - rank), t) for t in thetas]
     best = min(candidates, key=lambda item: len(item[0]))
     still = bool(np.linalg.norm(drift.value) <= tolerance * max(1.0, size))
     results = (n, degree, ranks, strong, still, best[0], best[1], tuple(given))
